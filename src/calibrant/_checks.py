@@ -1,0 +1,80 @@
+"""Errors and argument checks: the one door through which outside values enter.
+
+Every message names the argument, the rule, what came, and what to do next.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Sequence
+
+
+class InputError(ValueError):
+    """A value, array or file that Calibrant refuses, with the reason and the next step."""
+
+
+def refuse(argument: str, rule: str, got: str, advice: str) -> InputError:
+    """Build the one kind of error message this package uses.
+
+    >>> print(refuse("bins", "must be a whole number of at least 1", "got 0", "Try bins=15."))
+    bins must be a whole number of at least 1; got 0. Try bins=15.
+    """
+    return InputError(f"{argument} {rule}; {got}. {advice}")
+
+
+def near_name(name: str, known: Iterable[str]) -> str:
+    """Suggest the closest known name, or list them all.
+
+    >>> near_name("adaptiv_ece", ["ece", "adaptive_ece"])
+    "Did you mean 'adaptive_ece'?"
+    """
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(names)}."
+
+
+def check_bins(bins: int) -> int:
+    """Return ``bins`` if it is a usable number of bins."""
+    return check_count("bins", bins, least=1, most=1_000_000, example=15)
+
+
+def check_count(name: str, value: int, *, least: int, most: int, example: int) -> int:
+    """Return ``value`` if it is a whole number from ``least`` to ``most``."""
+    whole = isinstance(value, int) or (hasattr(value, "__index__") and not isinstance(value, bool))
+    if isinstance(value, bool) or not whole or not least <= int(value) <= most:
+        rule = f"must be a whole number from {least:,} to {most:,}"
+        raise refuse(name, rule, f"got {value!r}", f"Try {name}={example}.")
+    return int(value)
+
+
+def check_norm(norm: float) -> float:
+    """Return the order p of an L_p norm, 1 <= p <= infinity."""
+    if not isinstance(norm, (int, float)) or isinstance(norm, bool) or not norm >= 1:
+        rule = "must be a number p >= 1 (or math.inf for the largest gap)"
+        raise refuse("norm", rule, f"got {norm!r}", "Try norm=1 or norm=2.")
+    return float(norm)
+
+
+def check_fraction(name: str, value: float, *, example: float) -> float:
+    """Return ``value`` if it lies strictly between 0 and 1."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1:
+        rule = "must lie strictly between 0 and 1"
+        raise refuse(name, rule, f"got {value!r}", f"Try {name}={example}.")
+    return float(value)
+
+
+def check_positive(name: str, value: float, *, example: float) -> float:
+    """Return ``value`` if it is a finite number above 0."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 < value < math.inf:
+        raise refuse(name, "must be a finite number above 0", f"got {value!r}", f"Try {example}.")
+    return float(value)
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> str:
+    """Return ``value`` if it is one of ``choices``."""
+    if value not in choices:
+        rule = "must be " + " or ".join(repr(choice) for choice in choices)
+        raise refuse(name, rule, f"got {value!r}", near_name(str(value), choices))
+    return value

@@ -1,0 +1,380 @@
+"""Reading and writing columns of predictions: npz, npy, Parquet, CSV, safetensors.
+
+Files come from outside and are treated as hostile: nothing is unpickled, and declared sizes are
+compared with the file and with this machine's memory before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant._checks import InputError, near_name, refuse
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ARRAY_NAMES = ("logits", "probs", "labels", "confidence", "correct")
+META_KEY = "calibrant"
+CSV_PREFIX = "# calibrant "
+_NUMBERED = re.compile(r"(logit|prob)_(0|[1-9][0-9]{0,6})\Z")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The arrays of one file, with the class names and metadata saved beside them."""
+
+    arrays: dict[str, NDArray[Any]]
+    classes: tuple[str, ...] | None = None
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    def header(self) -> str | None:
+        """Class names and metadata as JSON, or None where there is neither."""
+        if self.classes is None and not self.meta:
+            return None
+        return json.dumps({"classes": self.classes, "meta": self.meta})
+
+
+def read(path: str | Path, labels: str | Path | None = None) -> Columns:
+    """Read any supported file; ``labels`` names the second file of a npy pair."""
+    path = Path(path)
+    reader = _choose(path, READERS)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file. Check the path and the working directory.")
+    if labels is None:
+        return reader(path)
+    if path.suffix.lower() != ".npy":
+        rule = "belongs to a .npy file"
+        raise refuse("labels", rule, f"got {path.name}", "Leave it out: this file holds labels.")
+    return _read_npy_pair(path, Path(labels))
+
+
+def write(path: str | Path, columns: Columns) -> None:
+    """Write a file under a temporary name and rename it: a reader never sees half a file."""
+    path = Path(path)
+    writer = _choose(path, WRITERS)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".tmp")
+    os.close(handle)
+    try:
+        writer(Path(temporary), columns)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _choose(path: Path, table: dict[str, Any]) -> Any:
+    try:
+        return table[path.suffix.lower()]
+    except KeyError:
+        known = ", ".join(table)
+        rule = f"must end in {known}"
+        raise refuse("path", rule, f"got {path.name!r}", "Convert or rename the file.") from None
+
+
+# --- npz and npy ---------------------------------------------------------------------------------
+
+
+def _read_npz(path: Path) -> Columns:
+    with _clear_errors(path, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError):
+        with zipfile.ZipFile(path) as archive:
+            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            unknown = [name for name in members if name not in (*ARRAY_NAMES, META_KEY)]
+            if unknown:
+                raise _unknown(path, "array", unknown[0])
+            arrays = {}
+            for name, info in members.items():
+                with archive.open(info) as stream:
+                    arrays[name] = _read_npy(stream, info.file_size, f"{path.name}: {name}")
+    header = arrays.pop(META_KEY, None)
+    return _with_header(path, arrays, None if header is None else header.tobytes())
+
+
+def _read_npy_pair(path: Path, labels: Path | None = None) -> Columns:
+    labels = labels or path.with_name("labels.npy")
+    kind = next((kind for kind in ("logit", "prob") if kind in path.stem.lower()), None)
+    if kind is None:
+        rule = "must say in its name whether it holds logits or probs"
+        advice = "Rename it, for example logits.npy; values are never guessed from."
+        raise refuse("path", rule, f"got {path.name!r}", advice)
+    if not labels.is_file():
+        raise FileNotFoundError(f"{labels}: no such file. Name the labels file: labels=… .")
+    arrays = {}
+    for name, file in ((f"{kind}s", path), ("labels", labels)):
+        with _clear_errors(file), file.open("rb") as stream:
+            arrays[name] = _read_npy(stream, file.stat().st_size, file.name)
+    return Columns(arrays)
+
+
+def _read_npy(stream: IO[bytes], file_size: int, where: str) -> NDArray[Any]:
+    """Read one npy array whose declared size fits the bytes that are there."""
+    version = np.lib.format.read_magic(stream)
+    headers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    if version not in headers:
+        raise InputError(f"{where} has npy version {version}; save it again with numpy.save.")
+    shape, fortran, dtype = headers[version](stream)
+    if dtype.hasobject:
+        raise InputError(
+            f"{where} holds Python objects, which would need pickle; pickle can run code, so it "
+            "is never read. Save plain numbers."
+        )
+    declared = math.prod(shape) * dtype.itemsize
+    check_size(declared, where)
+    body = file_size - stream.tell()
+    if declared != body:
+        raise InputError(
+            f"{where} declares {declared:,} bytes of data but holds {body:,}; the file is cut "
+            "short or damaged. Save it again."
+        )
+    data = np.empty(math.prod(shape), dtype=dtype)
+    target = memoryview(data.view(np.uint8)).cast("B") if declared else memoryview(b"")
+    filled = 0
+    while filled < declared:
+        piece = stream.read(min(declared - filled, 1 << 24))
+        if not piece:
+            raise InputError(f"{where} ends early, after {filled:,} of {declared:,} bytes.")
+        target[filled : filled + len(piece)] = piece
+        filled += len(piece)
+    return data.reshape(shape, order="F" if fortran else "C")
+
+
+def _write_npz(path: Path, columns: Columns) -> None:
+    arrays = dict(columns.arrays)
+    header = columns.header()
+    if header is not None:
+        arrays[META_KEY] = np.frombuffer(header.encode(), dtype=np.uint8)
+    with path.open("wb") as stream:
+        np.savez(stream, allow_pickle=False, **arrays)
+
+
+# --- Parquet and CSV -----------------------------------------------------------------------------
+
+
+def _read_parquet(path: Path) -> Columns:
+    import pyarrow.parquet as pq  # noqa: PLC0415 - Arrow costs 0.1 s to import
+
+    with _clear_errors(path), pq.ParquetFile(path) as file:
+        num_rows, num_columns = file.metadata.num_rows, file.metadata.num_columns
+        check_size(num_rows * num_columns, path.name)  # a byte a value at the very least
+        table = file.read()
+    header = (table.schema.metadata or {}).get(META_KEY.encode())
+    return _with_header(path, table_arrays(table, path.name), header)
+
+
+def _write_parquet(path: Path, columns: Columns) -> None:
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    table = _arrow_table(columns)
+    header = columns.header()
+    if header is not None:
+        table = table.replace_schema_metadata({META_KEY: header})
+    pq.write_table(table, path)
+
+
+def _read_csv(path: Path) -> Columns:
+    import pyarrow.csv as csv  # noqa: PLC0415
+
+    with path.open("rb") as stream:
+        first = stream.readline(1 << 24)
+    header = first[len(CSV_PREFIX) :] if first.startswith(CSV_PREFIX.encode()) else None
+    with _clear_errors(path):
+        check_size(path.stat().st_size, path.name)
+        options = csv.ReadOptions(skip_rows=0 if header is None else 1)
+        table = csv.read_csv(path, read_options=options)
+    return _with_header(path, table_arrays(table, path.name), header)
+
+
+def _write_csv(path: Path, columns: Columns) -> None:
+    import pyarrow.csv as csv  # noqa: PLC0415
+
+    header = columns.header()
+    with path.open("wb") as stream:
+        if header is not None:
+            stream.write(f"{CSV_PREFIX}{header}\n".encode())
+        csv.write_csv(_arrow_table(columns), stream)
+
+
+def _arrow_table(columns: Columns) -> pa.Table:
+    import pyarrow as pa  # noqa: PLC0415
+
+    fields: dict[str, Any] = {}
+    for name, array in columns.arrays.items():
+        if array.ndim == 1:
+            fields[name.removesuffix("s") if name == "labels" else name] = array
+        else:
+            stem = name.removesuffix("s")
+            fields |= {f"{stem}_{k}": np.ascontiguousarray(column)
+                       for k, column in enumerate(array.T)}  # fmt: skip
+    return pa.table(fields)
+
+
+def table_arrays(table: pa.Table | pa.RecordBatch, where: str) -> dict[str, NDArray[Any]]:
+    """Turn columns ``label, logit_0 …`` or list columns ``labels, logits`` into arrays.
+
+    Numbered columns become a matrix stored column by column, so that no transposing copy is made.
+    """
+    numbered: dict[str, dict[int, Any]] = {"logit": {}, "prob": {}}
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, column in zip(table.schema.names, table.columns, strict=True):
+        match = _NUMBERED.match(name)
+        if match:
+            numbered[match[1]][int(match[2])] = column
+        elif name in (*ARRAY_NAMES, "label"):
+            arrays["labels" if name == "label" else name] = _from_arrow(column, f"{where}: {name}")
+        else:
+            raise _unknown(where, "column", name)
+    for stem, columns in numbered.items():
+        if columns:
+            missing = next(k for k in range(len(columns) + 1) if k not in columns)
+            if missing != len(columns):
+                raise InputError(
+                    f"{where} has no column {stem}_{missing}, but has {stem}_{max(columns)}; "
+                    "number the classes from 0 without gaps."
+                )
+            ordered = [_from_arrow(columns[k], f"{where}: {stem}_{k}") for k in range(len(columns))]
+            arrays[f"{stem}s"] = np.stack(ordered).T
+    return arrays
+
+
+def _from_arrow(column: Any, where: str) -> NDArray[Any]:
+    """A column as an array; a list column as a matrix whose lists all have one length."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    if column.null_count:
+        raise InputError(f"{where} has {column.null_count:,} missing values; fill or drop them.")
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    kind = column.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        lengths = pc.list_value_length(column)
+        low, high = pc.min_max(lengths).as_py().values()
+        if low != high:
+            raise InputError(f"{where} has lists of {low} to {high} entries; give each row K.")
+        values = _from_arrow(column.flatten(), where)
+        return values.reshape(len(column), high or 0)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind):
+        return np.asarray(column.to_pylist(), dtype=np.str_)
+    array: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return array
+
+
+# --- safetensors ---------------------------------------------------------------------------------
+
+
+def _read_safetensors(path: Path) -> Columns:
+    safetensors = _import_safetensors()
+    with _clear_errors(path, safetensors.SafetensorError):
+        with safetensors.safe_open(path, framework="numpy") as file:
+            check_size(path.stat().st_size, path.name)
+            unknown = [name for name in file.keys() if name not in ARRAY_NAMES]  # noqa: SIM118
+            if unknown:
+                raise _unknown(path, "array", unknown[0])
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            header = (file.metadata() or {}).get(META_KEY)
+    return _with_header(path, arrays, None if header is None else header.encode())
+
+
+def _write_safetensors(path: Path, columns: Columns) -> None:
+    _import_safetensors()
+    from safetensors.numpy import save_file  # noqa: PLC0415
+
+    header = columns.header()
+    arrays = {name: np.ascontiguousarray(array) for name, array in columns.arrays.items()}
+    save_file(arrays, path, metadata=None if header is None else {META_KEY: header})
+
+
+def _import_safetensors() -> Any:
+    try:
+        import safetensors  # noqa: PLC0415
+    except ImportError as error:
+        message = "safetensors files need an extra: pip install 'calibrant[safetensors]'"
+        raise InputError(message) from error
+    return safetensors
+
+
+# --- what the formats share ----------------------------------------------------------------------
+
+READERS: dict[str, Callable[[Path], Columns]] = {
+    ".npz": _read_npz,
+    ".parquet": _read_parquet,
+    ".csv": _read_csv,
+    ".safetensors": _read_safetensors,
+    ".npy": _read_npy_pair,
+}
+WRITERS: dict[str, Callable[[Path, Columns], None]] = {
+    ".npz": _write_npz,
+    ".parquet": _write_parquet,
+    ".csv": _write_csv,
+    ".safetensors": _write_safetensors,
+}
+
+
+def check_size(declared: int, where: str) -> None:
+    """Refuse, before allocation, what this machine could not hold."""
+    limit = physical_memory()
+    if declared > limit:
+        raise InputError(
+            f"{where} declares {declared:,} bytes, more than this machine's memory of {limit:,}; "
+            "refused before allocation. For large Parquet sets use: calibrant measure --stream."
+        )
+
+
+def physical_memory() -> int:
+    """Bytes of memory in this machine, or 64 GiB where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 64 << 30
+
+
+@contextmanager
+def _clear_errors(path: Path, *kinds: type[Exception]) -> Iterator[None]:
+    """Turn the many errors of damaged files into one sentence."""
+    try:
+        yield
+    except InputError:
+        raise
+    except FileNotFoundError:
+        raise
+    except (ValueError, EOFError, OSError, UnicodeDecodeError, MemoryError, *kinds) as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(
+            f"{path.name} cannot be read as {path.suffix.lstrip('.')}: {reason}. The file is "
+            "damaged or of another kind; save it again."
+        ) from error
+
+
+def _unknown(path: str | Path, what: str, name: str) -> InputError:
+    known = ("label", "logit_0", "prob_0") if what == "column" else ()
+    advice = near_name(name, (*ARRAY_NAMES, *known))
+    rule = f"has an unknown {what}"
+    return refuse(Path(path).name, rule, f"got {name!r}", advice)
+
+
+def _with_header(path: Path, arrays: dict[str, NDArray[Any]], header: bytes | None) -> Columns:
+    if header is None:
+        return Columns(arrays)
+    try:
+        record = json.loads(header)
+        classes, meta = record["classes"], record["meta"]
+        names = None if classes is None else tuple(map(str, classes))
+        return Columns(arrays, names, dict(meta))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(f"{path.name} has damaged metadata ({error}); save it again.") from error

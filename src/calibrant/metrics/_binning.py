@@ -1,0 +1,98 @@
+"""Bins of confidence: one implementation for every binned metric and for the diagram."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from calibrant._arrays import Float64, Int
+from calibrant._checks import check_bins, check_choice
+from calibrant.metrics._sample import Ranked
+
+Binning = Literal["width", "mass"]
+
+
+@dataclass(frozen=True)
+class BinSums:
+    """For each bin, empty ones included: count, and sums of confidence and of correctness.
+
+    Entries ``cuts[b]`` to ``cuts[b + 1]`` of the Ranked that was binned lie in bin b.
+    """
+
+    count: Float64
+    confidence: Float64
+    hits: Float64
+    cuts: Int
+
+    @property
+    def gap(self) -> Float64:
+        """Accuracy minus mean confidence of each bin; 0 in empty bins."""
+        return (self.hits - self.confidence) / self._divisor
+
+    @property
+    def mean_confidence(self) -> Float64:
+        """Mean confidence of each bin; 0 in empty bins."""
+        return self.confidence / self._divisor
+
+    @property
+    def accuracy(self) -> Float64:
+        """Accuracy of each bin; 0 in empty bins."""
+        return self.hits / self._divisor
+
+    @property
+    def share(self) -> Float64:
+        """Share of the samples in each bin."""
+        return self.count / self.count.sum()
+
+    @property
+    def _divisor(self) -> Float64:
+        return np.where(self.count > 0, self.count, 1)
+
+
+def bin_sums(ranked: Ranked, bins: int, binning: Binning) -> BinSums:
+    """Sort the samples into bins and add up. Entries are in order, so bins are runs of them."""
+    cuts = bin_cuts(ranked, check_bins(bins), binning)
+    present = np.flatnonzero(cuts[1:] > cuts[:-1])
+
+    def add(values: Float64) -> Float64:
+        sums = np.zeros(bins)
+        sums[present] = np.add.reduceat(values, cuts[present])
+        return sums
+
+    confidence = add(ranked.count * ranked.confidence)
+    return BinSums(add(ranked.count), confidence, add(ranked.hits), cuts)
+
+
+def bin_cuts(ranked: Ranked, bins: int, binning: Binning) -> Int:
+    """Where each bin begins among the entries, and where the last one ends.
+
+    >>> a = np.array([0.0, 0.2, 0.2000001, 1.0])
+    >>> bin_cuts(Ranked(a, np.ones(4), np.ones(4)), 5, "width")
+    array([0, 2, 3, 3, 3, 4])
+    >>> bin_cuts(Ranked(np.arange(7) / 7, np.ones(7), np.ones(7)), 3, "mass")
+    array([0, 3, 5, 7])
+    """
+    check_choice("binning", binning, ("width", "mass"))
+    if binning == "width":  # (lo, hi]: a value on an edge belongs to the bin below
+        inner = np.searchsorted(ranked.confidence, width_edges(bins)[1:-1], side="right")
+    else:
+        inner = np.searchsorted(ranked.middle, mass_ranks(ranked.total, bins), side="left")
+    return np.concatenate(([0], inner, [len(ranked.confidence)]))
+
+
+def width_edges(bins: int) -> Float64:
+    """Edges b / B. Division, not a running step, so that 1/3 is the edge of 5 bins in 15."""
+    return np.arange(bins + 1) / bins
+
+
+def mass_ranks(total: float, bins: int) -> Float64:
+    """Rank, from 0, of the first sample of each equal-mass bin but the first.
+
+    N = qB + r samples make r bins of q + 1 samples, then B - r bins of q. A group of equal
+    confidences is not split: it goes where its middle sample falls.
+    """
+    small, larger = divmod(total, bins)
+    number = np.arange(1, bins)
+    return number * small + np.minimum(number, larger)

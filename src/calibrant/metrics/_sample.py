@@ -1,0 +1,132 @@
+"""The two reduced forms every metric is computed from.
+
+``Sample`` holds the per-sample columns in order of confidence, with a weight a sample.
+``Ranked`` holds what top-label metrics need: for each distinct confidence, how many samples have it
+and how many of those are correct. A bootstrap replicate is the same Sample with other weights, and
+the histogram of a streamed data set is a Ranked, so one implementation of a metric serves all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from calibrant._arrays import Float64, Int
+from calibrant._checks import InputError
+from calibrant.predictions import Confidences, Predictions
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Distinct confidences in rising order, with counts and correct counts (possibly weighted)."""
+
+    confidence: Float64
+    count: Float64
+    hits: Float64
+
+    @cached_property
+    def total(self) -> float:
+        """N, the number of samples."""
+        return float(self.count.sum())
+
+    @cached_property
+    def accuracy(self) -> float:
+        """Share of correct samples."""
+        return float(self.hits.sum()) / self.total
+
+    @cached_property
+    def misses(self) -> Float64:
+        """Wrong samples at each confidence."""
+        return self.count - self.hits
+
+    @cached_property
+    def middle(self) -> Float64:
+        """Rank, counted from 0, of the middle sample at each confidence."""
+        return np.cumsum(self.count) - (self.count + 1) / 2
+
+    @cached_property
+    def residual(self) -> Float64:
+        """Sum over the samples at each confidence of (correct - confidence)."""
+        return self.hits - self.count * self.confidence
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Columns of N samples from least to most confident, with weights.
+
+    ``starts`` is where each run of equal odds begins, or None where all are distinct.
+    Columns that ``Confidences`` cannot give are None.
+    """
+
+    confidence: Float64
+    correct: Float64
+    starts: Int | None
+    weight: Float64
+    order: Int
+    label_log_prob: Float64 | None = None
+    brier: Float64 | None = None
+    entropy: Float64 | None = None
+
+    @classmethod
+    def of(cls, p: Predictions | Confidences | Sample) -> Sample:
+        """Reduce predictions to their sample; a sample is returned as it is."""
+        if isinstance(p, Sample):
+            return p
+        if not isinstance(p, (Predictions, Confidences)):
+            raise InputError(
+                f"p must be Predictions or Confidences; got {type(p).__name__}. "
+                "Build one: Predictions(logits=…, labels=…)."
+            )
+        order = p._order
+        odds = p.odds_against[order]
+        new = np.r_[True, odds[1:] != odds[:-1]]
+        columns: dict[str, Float64] = {}
+        if isinstance(p, Predictions):
+            columns = {
+                "label_log_prob": p.label_log_prob[order],
+                "brier": p.brier_terms[order],
+                "entropy": p.entropy[order],
+            }
+        return cls(
+            confidence=p.confidence[order],
+            correct=p.correct[order].astype(np.float64),
+            starts=None if new.all() else np.flatnonzero(new),
+            weight=np.ones(len(order)),
+            order=order,
+            **columns,
+        )
+
+    def reweighted(self, weight: Float64) -> Sample:
+        """The same samples with other weights: a bootstrap replicate."""
+        return replace(self, weight=weight)
+
+    @cached_property
+    def ranked(self) -> Ranked:
+        """Counts and hits at each distinct confidence."""
+        hits = self.weight * self.correct
+        if self.starts is None:
+            return Ranked(self.confidence, self.weight, hits)
+        return Ranked(
+            self.confidence[self.starts],
+            np.add.reduceat(self.weight, self.starts),
+            np.add.reduceat(hits, self.starts),
+        )
+
+    def mean(self, column: Float64 | None, metric: str) -> float:
+        """Weighted mean of a column that only full predictions have."""
+        if column is None:
+            raise InputError(
+                f"{metric} needs the probabilities of all classes; got Confidences, which hold the "
+                "top label only. Build Predictions(logits=…, labels=…)."
+            )
+        return float(column @ self.weight) / float(self.weight.sum())
+
+
+Measurable = Predictions | Confidences | Sample
+
+
+def rank(p: Measurable | Ranked) -> Ranked:
+    """Counts and hits by confidence of anything a top-label metric accepts."""
+    return p if isinstance(p, Ranked) else Sample.of(p).ranked

@@ -1,0 +1,503 @@
+"""Predictions and Confidences: the frozen records that everything else consumes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NoReturn, Self
+
+import numpy as np
+
+from calibrant import _files, _rows
+from calibrant._arrays import (
+    Bool,
+    Float,
+    Float64,
+    Int,
+    over_chunks,
+    read_only,
+    to_floats,
+    to_numpy,
+)
+from calibrant._checks import InputError, check_fraction, near_name, refuse
+
+# Softmax outputs in float16 or float32, or rounded to four decimals, still pass.
+SUM_TOLERANCE = 1e-3
+MIN_CLASSES = 2
+
+
+class _Frozen:
+    """Attributes are set once, in ``__init__``, through ``__dict__``."""
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} is frozen; make a new one to change {name}.")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} is frozen; {name} cannot be deleted.")
+
+
+class Predictions(_Frozen):
+    """What a classifier said about N samples of K classes, and what was true.
+
+    Parameters
+    ----------
+    logits, probs
+        Scores of shape (N, K); exactly one of the two. NumPy arrays, torch tensors and anything
+        NumPy can read; kept without copying. Probabilities must lie in [0, 1] and sum to 1 to
+        within 1e-3 a row, and are renormalised in float64. A logit may be -inf (probability 0),
+        but not a whole row.
+    labels
+        Shape (N,), integers from 0 to K - 1, or names out of ``classes``.
+    classes
+        The K class names, in the order of the columns.
+    meta
+        Where the predictions came from: anything JSON can hold. Saved and loaded with them.
+
+    Examples
+    --------
+    >>> p = Predictions(logits=[[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]], labels=[0, 1, 1])
+    >>> p
+    Predictions(3 samples, 2 classes, from logits)
+    >>> p.predicted, p.correct
+    (array([0, 1, 0]), array([ True,  True, False]))
+    >>> p.confidence.round(4)
+    array([0.8808, 0.7311, 0.9526])
+    """
+
+    def __init__(
+        self,
+        *,
+        logits: Any = None,
+        probs: Any = None,
+        labels: Any,
+        classes: Sequence[str] | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> None:
+        if (logits is None) == (probs is None):
+            got = "got neither" if logits is None else "got both"
+            advice = "Pass logits=… (before the softmax) or probs=… (after it)."
+            raise refuse("logits/probs", "takes exactly one of the two", got, advice)
+        kind: _rows.Kind = "logits" if probs is None else "probs"
+        scores = _check_matrix(to_floats(logits if probs is None else probs, kind), kind)
+        names = _check_classes(classes, scores.shape[1])
+        self.__dict__.update(
+            _kind=kind,
+            _scores=read_only(scores),
+            labels=read_only(_check_labels(labels, scores.shape, names)),
+            classes=names,
+            meta=_frozen_meta(meta),
+        )
+        (_check_logits if kind == "logits" else _check_probs)(scores)
+
+    labels: Int
+    classes: tuple[str, ...] | None
+    meta: Mapping[str, Any]
+    _kind: _rows.Kind
+    _scores: Float
+
+    @classmethod
+    def from_binary(
+        cls,
+        *,
+        logits: Any = None,
+        probs: Any = None,
+        labels: Any,
+        classes: Sequence[str] | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Make predictions from scores of shape (N,) for class 1 of a two-class problem.
+
+        >>> Predictions.from_binary(probs=[0.9, 0.2], labels=[1, 0]).probs
+        array([[0.1, 0.9],
+               [0.8, 0.2]])
+        """
+        if (logits is None) == (probs is None):
+            advice = "Pass logits=… (log-odds of class 1) or probs=… (probability of class 1)."
+            raise refuse("logits/probs", "takes exactly one of the two", "got none or both", advice)
+        kind = "logits" if probs is None else "probs"
+        scores = to_floats(logits if probs is None else probs, kind)
+        if scores.ndim != 1:
+            rule = "must have shape (N,) here"
+            advice = f"Pass a matrix as Predictions({kind}=…, labels=…)."
+            raise refuse(kind, rule, f"got shape {scores.shape}", advice)
+        if kind == "probs":
+            wide = scores.astype(np.float64)
+            if not ((wide >= 0) & (wide <= 1)).all():
+                raise _outside(wide)
+            return cls(probs=np.stack([1 - wide, wide], 1), labels=labels, classes=classes,
+                       meta=meta)  # fmt: skip
+        columns = np.stack([np.zeros_like(scores), scores], axis=1)
+        return cls(logits=columns, labels=labels, classes=classes, meta=meta)
+
+    # --- what was given -----------------------------------------------------------------------
+
+    @property
+    def num_samples(self) -> int:
+        """N."""
+        return int(self._scores.shape[0])
+
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        return int(self._scores.shape[1])
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def __repr__(self) -> str:
+        return (
+            f"Predictions({self.num_samples:,} samples, {self.num_classes:,} classes, "
+            f"from {self._kind})"
+        )
+
+    # --- matrices, made when asked for and not kept ----------------------------------------------
+
+    @property
+    def logits(self) -> Float:
+        """The logits given, or the log-probabilities where probabilities were given."""
+        return self._scores if self._kind == "logits" else self.log_probs
+
+    @property
+    def log_probs(self) -> Float:
+        """Log-probabilities, (N, K); float64 from float64, else float32. Not kept."""
+        return _rows.log_normalise(self._scores, self._kind)
+
+    @property
+    def probs(self) -> Float:
+        """Probabilities, (N, K); float64 from float64, else float32. Not kept."""
+        log_probs = self.log_probs
+        return np.exp(log_probs, out=log_probs)
+
+    # --- columns, made once and kept ---------------------------------------------------------------
+
+    @cached_property
+    def _summary(self) -> _rows.RowSummary:
+        return _rows.summarise(self._scores, self.labels, self._kind)
+
+    @property
+    def predicted(self) -> Int:
+        """Predicted class of each sample; the first of equals."""
+        return read_only(self._summary.predicted)
+
+    @property
+    def odds_against(self) -> Float64:
+        """The sum over other classes of p_j / p_top: confidence is 1 / (1 + odds_against)."""
+        return read_only(self._summary.odds)
+
+    @property
+    def confidence(self) -> Float64:
+        """Probability of the predicted class."""
+        return read_only(self._summary.confidence)
+
+    @property
+    def correct(self) -> Bool:
+        """Whether the predicted class is the label."""
+        return read_only(self._summary.correct)
+
+    @property
+    def label_log_prob(self) -> Float64:
+        """Log-probability of the label."""
+        return read_only(self._summary.label_log_prob)
+
+    @property
+    def brier_terms(self) -> Float64:
+        """Squared distance of the probabilities from the one-hot label, a sample."""
+        return read_only(self._summary.brier)
+
+    @property
+    def entropy(self) -> Float64:
+        """Entropy of the predicted distribution in nats, 0 to ln K."""
+        return read_only(self._summary.entropy)
+
+    @cached_property
+    def _order(self) -> Int:
+        """Samples from least to most confident."""
+        return np.argsort(-self._summary.odds, kind="stable")
+
+    # --- other predictions out of these --------------------------------------------------------------
+
+    def take(self, indices: Any) -> Predictions:
+        """Return the samples at ``indices`` (integers, or a mask), with their metadata."""
+        rows = to_numpy(indices, "indices")
+        return Predictions(
+            **{self._kind: self._scores[rows]},
+            labels=self.labels[rows],
+            classes=self.classes,
+            meta=self.meta,
+        )
+
+    def split(self, fraction: float, *, seed: int) -> tuple[Predictions, Predictions]:
+        """Cut into a random part of about ``fraction`` of the samples and the rest.
+
+        >>> p = Predictions(logits=[[1.0, 0.0]] * 10, labels=[0] * 10)
+        >>> [len(part) for part in p.split(0.3, seed=0)]
+        [3, 7]
+        """
+        check_fraction("fraction", fraction, example=0.5)
+        if self.num_samples < MIN_CLASSES:
+            raise refuse("split", "needs two samples", "got 1", "Collect more predictions.")
+        size = min(max(round(fraction * self.num_samples), 1), self.num_samples - 1)
+        order = np.random.default_rng(seed).permutation(self.num_samples)
+        return self.take(np.sort(order[:size])), self.take(np.sort(order[size:]))
+
+    # --- files ----------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write npz, Parquet, CSV or safetensors, by the file's ending."""
+        arrays = {self._kind: self._scores, "labels": self.labels}
+        _files.write(path, _files.Columns(arrays, self.classes, dict(self.meta)))
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        labels: str | Path | None = None,
+        classes: Sequence[str] | None = None,
+    ) -> Self:
+        """Read npz, Parquet, CSV, safetensors, or a pair ``logits.npy``, ``labels.npy``.
+
+        ``labels`` names the second file of a pair (default: ``labels.npy`` beside the first);
+        ``classes`` gives the class names where the file has none.
+        """
+        columns = _files.read(path, labels)
+        return cls(**_only(columns, path, ("logits", "probs", "labels")),
+                   classes=classes or columns.classes, meta=columns.meta)  # fmt: skip
+
+
+class Confidences(_Frozen):
+    """Top-label confidence and correctness alone, for models that give nothing else.
+
+    Parameters
+    ----------
+    confidence
+        Shape (N,), from 0 to 1.
+    correct
+        Shape (N,), booleans, or integers 0 and 1.
+
+    Examples
+    --------
+    >>> Confidences(confidence=[0.9, 0.6], correct=[True, False])
+    Confidences(2 samples)
+    """
+
+    def __init__(
+        self, *, confidence: Any, correct: Any, meta: Mapping[str, Any] | None = None
+    ) -> None:
+        values = to_floats(confidence, "confidence")
+        hits = to_numpy(correct, "correct")
+        if values.ndim != 1 or len(values) == 0:
+            rule, advice = "must have shape (N,) with N >= 1", "Pass one confidence a sample."
+            raise refuse("confidence", rule, f"got shape {values.shape}", advice)
+        if hits.shape != values.shape:
+            rule, advice = f"must have shape {values.shape} like confidence", "Match the two."
+            raise refuse("correct", rule, f"got shape {hits.shape}", advice)
+        if hits.dtype.kind not in "biu" or not ((hits == 0) | (hits == 1)).all():
+            rule, advice = "must be booleans, or integers 0 and 1", "Pass predicted == labels."
+            raise refuse("correct", rule, f"got dtype {hits.dtype}", advice)
+        wide = values.astype(np.float64)
+        if not ((wide >= 0) & (wide <= 1)).all():
+            raise _outside(wide, "confidence")
+        with np.errstate(divide="ignore"):
+            odds = (1 - wide) / wide
+        self.__dict__.update(
+            confidence=read_only(wide),
+            correct=read_only(hits.astype(np.bool_)),
+            odds_against=read_only(odds),
+            meta=_frozen_meta(meta),
+        )
+
+    confidence: Float64
+    correct: Bool
+    odds_against: Float64
+    meta: Mapping[str, Any]
+
+    @property
+    def num_samples(self) -> int:
+        """N."""
+        return len(self.confidence)
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def __repr__(self) -> str:
+        return f"Confidences({self.num_samples:,} samples)"
+
+    @cached_property
+    def _order(self) -> Int:
+        """Samples from least to most confident."""
+        return np.argsort(self.confidence, kind="stable")
+
+    def take(self, indices: Any) -> Confidences:
+        """Return the samples at ``indices`` (integers, or a mask), with their metadata."""
+        rows = to_numpy(indices, "indices")
+        return Confidences(confidence=self.confidence[rows], correct=self.correct[rows],
+                           meta=self.meta)  # fmt: skip
+
+    def save(self, path: str | Path) -> None:
+        """Write npz, Parquet, CSV or safetensors, by the file's ending."""
+        arrays = {"confidence": self.confidence, "correct": self.correct}
+        _files.write(path, _files.Columns(arrays, None, dict(self.meta)))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read ``confidence`` and ``correct`` from npz, Parquet, CSV or safetensors."""
+        columns = _files.read(path)
+        return cls(**_only(columns, path, ("confidence", "correct")), meta=columns.meta)
+
+
+def load(
+    path: str | Path,
+    *,
+    labels: str | Path | None = None,
+    classes: Sequence[str] | None = None,
+) -> Predictions | Confidences:
+    """Read whichever of the two records the file holds."""
+    columns = _files.read(path, labels)
+    if "confidence" in columns.arrays:
+        return Confidences(**_only(columns, path, ("confidence", "correct")), meta=columns.meta)
+    return Predictions(**_only(columns, path, ("logits", "probs", "labels")),
+                       classes=classes or columns.classes, meta=columns.meta)  # fmt: skip
+
+
+def _only(columns: _files.Columns, path: str | Path, names: tuple[str, ...]) -> dict[str, Any]:
+    """The arrays of a file as arguments; refuses what does not belong and names what is missing."""
+    wrong = [name for name in columns.arrays if name not in names]
+    if wrong:
+        rule = f"must hold {' and '.join(names)} only"
+        raise refuse(Path(path).name, rule, f"got {wrong[0]!r}", "Save one record a file.")
+    needed = [name for name in names if name not in ("logits", "probs", *columns.arrays)]
+    scores = names[0] != "logits" or {"logits", "probs"} & set(columns.arrays)
+    if needed or not scores:
+        missing = needed[0] if needed else "logits (or probs)"
+        rule = f"must hold {missing}"
+        got = f"got {', '.join(columns.arrays) or 'nothing'}"
+        raise refuse(Path(path).name, rule, got, "See the docs of Predictions.load for the names.")
+    return dict(columns.arrays)
+
+
+# --- checks ---------------------------------------------------------------------------------------
+
+
+def _check_matrix(scores: Float, name: str) -> Float:
+    if scores.ndim != MIN_CLASSES:
+        rule = "must have shape (N, K): a row a sample, a column a class"
+        advice = "For one score a sample use Predictions.from_binary."
+        raise refuse(name, rule, f"got shape {scores.shape}", advice)
+    if scores.shape[0] == 0:
+        advice = "Check the filter or the path that produced it."
+        raise refuse(name, "must hold at least one sample", f"got shape {scores.shape}", advice)
+    if scores.shape[1] < MIN_CLASSES:
+        advice = "For one score a sample use Predictions.from_binary."
+        raise refuse(name, "must have K >= 2 columns", f"got shape {scores.shape}", advice)
+    return scores
+
+
+def _check_classes(classes: Sequence[str] | None, num_classes: int) -> tuple[str, ...] | None:
+    if classes is None:
+        return None
+    if isinstance(classes, str):
+        raise refuse("classes", "must be a list of names", f"got {classes!r}", "Pass a list.")
+    names = tuple(str(name) for name in classes)
+    if len(names) != num_classes or len(set(names)) != num_classes:
+        rule = f"must be {num_classes} different names, one a column"
+        got = f"got {len(names)} names, {len(set(names))} different"
+        raise refuse("classes", rule, got, "Name every column once.")
+    return names
+
+
+def _check_labels(labels: Any, shape: tuple[int, ...], classes: tuple[str, ...] | None) -> Int:
+    num_samples, num_classes = shape
+    array = to_numpy(labels, "labels")
+    if array.shape != (num_samples,):
+        rule = f"must have shape ({num_samples},): one label a row of the scores"
+        raise refuse("labels", rule, f"got shape {array.shape}", "Check that both are of one set.")
+    if array.dtype.kind in "US":
+        array = _index_of_names(array, classes)
+    if array.dtype.kind not in "biu":
+        advice = "Use labels.astype(int), or classes=[…] for names."
+        rule = "must be integers"
+        raise refuse("labels", rule, f"got dtype {array.dtype}", advice)
+    low, high = array.min(), array.max()
+    if low < 0 or high >= num_classes:
+        rule = f"must lie in 0 … {num_classes - 1}"
+        advice = "Count classes from 0; drop samples marked with an ignore index."
+        raise refuse("labels", rule, f"got {low} … {high}", advice)
+    return array.astype(np.int64)
+
+
+def _index_of_names(array: Any, classes: tuple[str, ...] | None) -> Int:
+    if classes is None:
+        rule = "must be integers, or names out of classes"
+        raise refuse("labels", rule, "got names without classes", "Pass classes=[…] in order.")
+    index = {name: k for k, name in enumerate(classes)}
+    names, inverse = np.unique(array.astype(np.str_), return_inverse=True)
+    unknown = [str(name) for name in names if name not in index]
+    if unknown:
+        raise refuse("labels", "must be names out of classes", f"got {unknown[0]!r}",
+                     near_name(unknown[0], classes))  # fmt: skip
+    return np.array([index[str(name)] for name in names], dtype=np.int64)[inverse]
+
+
+def _check_logits(logits: Float) -> None:
+    """Refuse NaN, +inf and rows of -inf. A chunk whose extremes are finite needs no closer look."""
+
+    def work(slices: Iterator[slice]) -> None:
+        for rows in slices:
+            chunk = logits[rows]
+            low, high = chunk.min(), chunk.max()
+            if np.isfinite(low) and np.isfinite(high):
+                continue
+            top = chunk.max(axis=1)
+            bad = np.flatnonzero(~np.isfinite(top))
+            if len(bad):
+                raise _bad_logit(top[bad[0]], rows.start + int(bad[0]))
+
+    over_chunks(work, *logits.shape)
+
+
+def _bad_logit(value: Any, row: int) -> InputError:
+    if np.isnan(value):
+        rule, advice = "must not hold NaN", "Find the layer that overflowed; drop or mend the row."
+    elif value > 0:
+        rule = "must not hold +inf"
+        advice = "If these are log-odds of 100 % certainty, use a large finite number."
+    else:
+        rule = "must have a finite entry in each row"
+        advice = "A row of -inf gives every class probability 0; mend the row."
+    return refuse("logits", rule, f"got {value} in row {row}", advice)
+
+
+def _check_probs(probs: Float) -> None:
+    def work(slices: Iterator[slice]) -> None:
+        for rows in slices:
+            chunk = probs[rows]
+            if not (chunk.min() >= 0 and chunk.max() <= 1 + SUM_TOLERANCE):
+                raise _outside(chunk, start=rows.start)
+            total = chunk.sum(axis=1, dtype=np.float64)
+            bad = np.flatnonzero(np.abs(total - 1) > SUM_TOLERANCE)
+            if len(bad):
+                rule = f"must sum to 1 (to within {SUM_TOLERANCE:g}) in each row"
+                got = f"got {total[bad[0]]:.6g} in row {rows.start + int(bad[0])}"
+                advice = "If these are logits, pass them as logits=…; if not, renormalise them."
+                raise refuse("probs", rule, got, advice)
+
+    over_chunks(work, *probs.shape)
+
+
+def _outside(values: Float, name: str = "probs", start: int = 0) -> InputError:
+    bad = np.argwhere(~((values >= 0) & (values <= 1)))[0]
+    got = f"got {values[tuple(bad)]:.6g} in row {start + int(bad[0])}"
+    advice = "If these are logits, pass them as logits=…." if name == "probs" else "Check its unit."
+    return refuse(name, "must lie in [0, 1]", got, advice)
+
+
+def _frozen_meta(meta: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    try:
+        return MappingProxyType(json.loads(json.dumps(dict(meta or {}), allow_nan=False)))
+    except (TypeError, ValueError) as error:
+        rule, advice = "must be a mapping that JSON can hold", "Use strings, numbers and lists."
+        raise refuse("meta", rule, f"got {error}", advice) from error
