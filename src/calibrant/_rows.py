@@ -8,9 +8,10 @@ so that confidence = 1 / (1 + s). Keeping ``s`` instead of the confidence keeps 
 samples when every confidence prints as 1.0.
 
 Precision. In float32 the difference z_j - z_t loses digits when it is large, which is exactly when
-``s`` is tiny. So float32 rows are shifted by their runner-up r: s = exp(z_r - z_t) * S with
-S = sum_{j != t} exp(z_j - z_r), where the terms that matter have small exponents, and the factor
-is taken in float64. ``s`` is then right to about 3e-7 relative down to 1e-300.
+``s`` is tiny. So no such difference is taken: s = exp(b - z_t) * S with S = sum_{j != t} exp(z_j - b)
+and the factor in float64. The base b is 0 for rows whose exponentials stay well inside float32,
+which is nearly all and needs no subtraction, and the runner-up's logit for the others. ``s`` is
+then right to about 3e-7 relative, down to 1e-300.
 """
 
 from __future__ import annotations
@@ -32,213 +33,329 @@ NARROW_CLASSES = 32
 # With a handful of classes equal rows are common and the pass is cheap: float64 throughout, so
 # that ties of s are ties of the float64 value.
 EXACT_CLASSES = 8
+# Between these, exponentials of float32 logits and sums of their squares keep all their digits.
+LARGEST_LOGIT, SMALLEST_TOTAL = 38.0, float(np.exp(-38.0))
+# Where exp is 0 in either precision; keeps 0 * -inf out of the sums.
+LOWEST_EXPONENT = -800.0
+# Turning the sums of a row into columns costs about as much as sweeping this many classes.
+ROW_COST = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What one chunk of rows says. ``others`` is valid only until the next block is made.
+    """A chunk of rows while its matrix is in the cache; ``others`` may be overwritten.
 
-    The probability of a class j that was not predicted is ``others_j * others_scale``.
+    The probability of a class j that was not predicted is ``others_j * scale``; the entry of the
+    predicted class is 0. ``others`` is (K, n) where ``narrow``, else (n, K).
     """
 
     rows: slice
-    scores: Float
-    labels: Int
-    top: Int
-    odds: Float64
-    confidence: Float64
-    correct: Bool
-    label_log_prob: Float64
-    label_prob: Float64
-    brier: Float64
-    entropy: Float64
     others: Float
-    others_scale: Float64
+    scale: Float64
     narrow: bool
 
-    def probs_again(self, rows: Int, classes: Int) -> Float64:
-        """Probabilities of a few entries in float64, from logits."""
-        logits = self.scores[rows, classes].astype(np.float64)
-        top_logits = self.scores[rows, self.top[rows]].astype(np.float64)
-        return np.exp(logits - top_logits) * self.confidence[rows]
+
+Consumer = Callable[[Block], None]
 
 
-def flat_index(classes: Int, shape: tuple[int, ...], *, narrow: bool) -> Int:
-    """Positions of one class a row in a raveled chunk of either layout."""
-    if narrow:
-        return classes * shape[1] + np.arange(shape[1])
-    return np.arange(shape[0]) * shape[1] + classes
-
-
-def each_block(
-    scores: Float, labels: Int, kind: Kind, consume: Callable[[], Callable[[Block], Any]]
-) -> list[Any]:
-    """Feed every block to consumers, one consumer a thread; return the consumers.
-
-    ``consume`` makes a consumer. Consumers that write disjoint rows, or add integers, give results
-    that do not depend on the number of threads.
-    """
-
-    def work(slices: Iterator[slice]) -> Callable[[Block], Any]:
-        consumer = consume()
-        for block in blocks(scores, labels, kind, slices):
-            consumer(block)
-        return consumer
-
-    return over_chunks(work, *scores.shape)
-
-
-def blocks(scores: Float, labels: Int, kind: Kind, slices: Iterator[slice]) -> Iterator[Block]:
-    """Yield the block of each row range, reusing two chunk-sized buffers."""
-    num_rows, num_classes = scores.shape
-    exact = kind == "probs" or scores.dtype == np.float64 or num_classes <= EXACT_CLASSES
-    size = min(num_rows, chunk_rows(num_classes)) * num_classes
-    buffers = np.empty((2, size), dtype=np.float64 if exact else np.float32)
-    narrow = num_classes <= NARROW_CLASSES
-    make = _block_of_probs if kind == "probs" else _block_of_logits
-    for rows in slices:
-        yield make(scores[rows], labels[rows], rows, buffers, narrow=narrow)
-
-
-def _block_of_logits(
-    chunk: Float, labels: Int, rows: slice, buffers: Float, *, narrow: bool
-) -> Block:
-    work, exp = _laid_out(chunk, buffers, narrow=narrow)
-    axis, expand = (0, np.s_[None, :]) if narrow else (1, np.s_[:, None])
-    top, top_logit = _argmax(work, narrow=narrow)
-    flat, top_at = work.ravel(), flat_index(top, work.shape, narrow=narrow)
-    label_logit = flat[flat_index(labels, work.shape, narrow=narrow)]
-    flat[top_at] = -np.inf
-    base = top_logit if work.dtype == np.float64 else work.max(axis=axis)
-    base = np.where(base == -np.inf, top_logit, base)  # every other logit is -inf: s = 0
-    np.subtract(work, base[expand], out=work)
-    np.exp(work, out=exp)
-    total = exp.sum(axis=axis).astype(np.float64)
-    squares = _row_dot(exp, exp, narrow=narrow)
-    flat[top_at] = 0
-    weighted = _row_dot(exp, work, narrow=narrow)
-    if not np.isfinite(weighted).all():  # 0 * -inf at logits of -inf; exp is 0 below -800 anyway
-        np.maximum(work, -800, out=work)
-        weighted = _row_dot(exp, work, narrow=narrow)
-
-    wide_top = top_logit.astype(np.float64)
-    gap = base - wide_top
-    factor = np.exp(gap)
-    return _finish(
-        rows, chunk, labels, top, exp, narrow=narrow,
-        odds=factor * total,
-        others_scale=factor,
-        label_log_odds=label_logit.astype(np.float64) - wide_top,
-        squares=factor**2 * squares,
-        log_moment=factor * (weighted + gap * total),
-    )  # fmt: skip
-
-
-def _block_of_probs(
-    chunk: Float, labels: Int, rows: slice, buffers: Float, *, narrow: bool
-) -> Block:
-    ratio, logs = _laid_out(chunk, buffers, narrow=narrow)
-    axis, expand = (0, np.s_[None, :]) if narrow else (1, np.s_[:, None])
-    top, top_prob = _argmax(ratio, narrow=narrow)
-    flat, top_at = ratio.ravel(), flat_index(top, ratio.shape, narrow=narrow)
-    np.divide(ratio, top_prob[expand], out=ratio)
-    with np.errstate(divide="ignore"):
-        label_log_odds = np.log(flat[flat_index(labels, ratio.shape, narrow=narrow)])
-    flat[top_at] = 0
-    logs[...] = 0
-    np.log(ratio, out=logs, where=ratio > 0)
-    return _finish(
-        rows, chunk, labels, top, ratio, narrow=narrow,
-        odds=ratio.sum(axis=axis),
-        others_scale=np.ones(len(labels)),
-        label_log_odds=label_log_odds,
-        squares=_row_dot(ratio, ratio, narrow=narrow),
-        log_moment=_row_dot(ratio, logs, narrow=narrow),
-    )  # fmt: skip
-
-
-def _finish(
-    rows: slice, scores: Float, labels: Int, top: Int, others: Float, *, narrow: bool, odds: Float64,
-    others_scale: Float64, label_log_odds: Float64, squares: Float64, log_moment: Float64,
-) -> Block:  # fmt: skip
-    """Turn sums over the classes not predicted into the per-sample quantities.
-
-    With odds o_j = p_j / p_t: ``odds`` = sum o_j, ``squares`` = sum o_j^2 and
-    ``log_moment`` = sum o_j log o_j, each over j != t.
-    """
-    confidence = 1 / (1 + odds)
-    log_norm = np.log1p(odds)
-    correct = top == labels
-    label_log_prob = label_log_odds - log_norm
-    label_prob = np.exp(label_log_odds) * confidence
-    # sum_j (p_j - [j = y])^2. When the prediction is right, 1 - p_y = odds * confidence exactly.
-    miss = np.where(correct, odds * confidence, 1 - label_prob)
-    rest = np.where(correct, confidence**2 * squares, confidence**2 * (1 + squares) - label_prob**2)
-    return Block(
-        rows, scores, labels, top, odds, confidence, correct, label_log_prob, label_prob,
-        brier=miss**2 + rest,
-        entropy=np.maximum(log_norm - confidence * log_moment, 0),
-        others=others, others_scale=others_scale * confidence, narrow=narrow,
-    )  # fmt: skip
-
-
-def _laid_out(chunk: Float, buffers: Float, *, narrow: bool) -> tuple[Float, Float]:
-    """Copy the chunk into the first buffer, (K, n) or (n, K); shape the second alike."""
-    num_rows, num_classes = chunk.shape
-    shape = (num_classes, num_rows) if narrow else (num_rows, num_classes)
-    work, other = (buffer[: chunk.size].reshape(shape) for buffer in buffers)
-    np.copyto(work, chunk.T if narrow else chunk)
-    return work, other
-
-
-def _argmax(work: Float, *, narrow: bool) -> tuple[Int, Float]:
-    if not narrow:
-        top = work.argmax(axis=1)
-        return top, work[np.arange(len(top)), top]
-    largest = work.max(axis=0)
-    return (work == largest).argmax(axis=0), largest  # NumPy's argmax is slow across rows
-
-
-def _row_dot(a: Float, b: Float, *, narrow: bool) -> Float64:
-    with np.errstate(invalid="ignore"):  # 0 * -inf, mended by the caller
-        dot = np.einsum("kn,kn->n", a, b) if narrow else np.vecdot(a, b)
-    return dot.astype(np.float64)
-
-
+@dataclass(frozen=True, slots=True)
 class RowSummary:
     """The O(N) columns every metric but the classwise ones is made from."""
 
-    __slots__ = ("brier", "confidence", "correct", "entropy", "label_log_prob", "odds", "predicted")
-
-    def __init__(self, num_rows: int) -> None:
-        self.predicted: Int = np.empty(num_rows, dtype=np.int64)
-        self.correct: Bool = np.empty(num_rows, dtype=np.bool_)
-        for name in ("odds", "confidence", "label_log_prob", "brier", "entropy"):
-            setattr(self, name, np.empty(num_rows))
-
+    predicted: Int
+    correct: Bool
     odds: Float64
     confidence: Float64
     label_log_prob: Float64
     brier: Float64
     entropy: Float64
 
-    def __call__(self, block: Block) -> None:
-        """Write the block's rows."""
-        rows = block.rows
-        self.predicted[rows] = block.top
-        self.correct[rows] = block.correct
-        self.odds[rows] = block.odds
-        self.confidence[rows] = block.confidence
-        self.label_log_prob[rows] = block.label_log_prob
-        self.brier[rows] = block.brier
-        self.entropy[rows] = block.entropy
+    @classmethod
+    def empty(cls, num_rows: int) -> RowSummary:
+        """Columns to be written."""
+        integers, flags = np.empty(num_rows, dtype=np.int64), np.empty(num_rows, dtype=np.bool_)
+        return cls(integers, flags, *np.empty((5, num_rows)))
 
 
-def summarise(scores: Float, labels: Int, kind: Kind) -> RowSummary:
-    """Make the O(N) columns of a score matrix in one pass."""
-    summary = RowSummary(len(labels))
-    each_block(scores, labels, kind, lambda: summary)
-    return summary
+def summarise(
+    scores: Float,
+    labels: Int,
+    kind: Kind,
+    predicted: Int | None = None,
+    consume: Callable[[], Consumer] | None = None,
+) -> tuple[RowSummary, list[Consumer]]:
+    """Make the O(N) columns of a score matrix in one pass over it.
+
+    ``predicted`` is what ``first_bad_row`` found, if it looked for it.
+
+    ``consume`` makes a consumer of blocks, one a thread; they are returned. Consumers that add
+    whole numbers, or write to their own rows, give results that no number of threads changes.
+    """
+    num_rows, num_classes = scores.shape
+    exact = kind == "probs" or scores.dtype == np.float64 or num_classes <= EXACT_CLASSES
+    dtype = np.dtype(np.float64 if exact else np.float32)
+    sweep = (_ProbSweep if kind == "probs" else _LogitSweep)(
+        scores, labels, dtype, predicted
+    )
+    size = min(num_rows, chunk_rows(num_classes)) * num_classes
+
+    def work(slices: Iterator[slice]) -> Consumer | None:
+        consumer = consume() if consume else None
+        buffers = np.empty((2, size), dtype=dtype)
+        for rows in slices:
+            others = sweep.fill(rows, buffers)
+            if consumer:
+                consumer(Block(rows, others, sweep.scale(rows), sweep.narrow))
+        return consumer
+
+    consumers = [done for done in over_chunks(work, num_rows, num_classes) if done]
+    return sweep.finish(), consumers
+
+
+def predict_and_check(logits: Float) -> tuple[Int | None, int | None]:
+    """Predicted classes, and the first row whose largest logit is not finite.
+
+    NaN counts as largest, so that finds every NaN, +inf and row of -inf. With few classes argmax is
+    slow; the extremes of a chunk then tell whether a closer look is needed, and the predicted
+    classes are left for later (None).
+    """
+    num_rows, num_classes = logits.shape
+    wide = num_classes > NARROW_CLASSES
+    predicted = np.empty(num_rows, dtype=np.int64) if wide else None
+
+    def work(slices: Iterator[slice]) -> int | None:
+        for rows in slices:
+            chunk = logits[rows]
+            if predicted is not None:
+                chunk.argmax(axis=1, out=predicted[rows])
+                top = chunk[np.arange(len(chunk)), predicted[rows]]
+            elif np.isfinite(chunk.min()) and np.isfinite(chunk.max()):
+                continue
+            else:
+                top = chunk.max(axis=1)
+            bad = np.flatnonzero(~np.isfinite(top))
+            if len(bad):
+                return rows.start + int(bad[0])
+        return None
+
+    found = [row for row in over_chunks(work, num_rows, num_classes) if row is not None]
+    return predicted, min(found, default=None)
+
+
+def entry_probs(
+    scores: Float, kind: Kind, summary: RowSummary, rows: Int, classes: Int
+) -> Float64:
+    """Probabilities of single entries (row, class) in float64."""
+    entry = scores[rows, classes].astype(np.float64)
+    if kind == "probs":
+        return entry / snapped(scores.sum(axis=1, dtype=np.float64))[rows]
+    top = scores[rows, summary.predicted[rows]].astype(np.float64)
+    return np.exp(entry - top) * summary.confidence[rows]
+
+
+def snapped(total: Float64) -> Float64:
+    """Row sums of probabilities, with those that are 1 but for rounding set to 1.
+
+    So 0.2 stays 0.2, on its bin edge, though 0.1 + 0.2 + 0.7 is not 1 in floating point.
+    """
+    return np.where(np.abs(total - 1) < 1e-12, 1.0, total)  # noqa: PLR2004
+
+
+class _Sweep:
+    """What both kinds of scores share: layout, and where the results go."""
+
+    def __init__(
+        self, scores: Float, labels: Int, dtype: np.dtype[Any], predicted: Int | None
+    ) -> None:
+        self.scores, self.labels, self.dtype = scores, labels, dtype
+        self.known = predicted is not None
+        self.narrow = scores.shape[1] <= NARROW_CLASSES
+        self.axis, self.expand = (0, np.s_[None, :]) if self.narrow else (1, np.s_[:, None])
+        self.out = RowSummary.empty(len(labels))
+        if predicted is not None:
+            self.out.predicted[:] = predicted
+
+    def laid_out(self, rows: slice, buffers: Float) -> tuple[Float, Float]:
+        """The chunk, (K, n) or (n, K), copied to the first buffer if need be; the second buffer."""
+        chunk = self.scores[rows].T if self.narrow else self.scores[rows]
+        work, other = (buffer[: chunk.size].reshape(chunk.shape) for buffer in buffers)
+        if chunk.dtype == self.dtype and chunk.flags.c_contiguous:
+            return chunk, other
+        np.copyto(work, chunk)
+        return work, other
+
+    def flat_index(self, classes: Int, num_classes: int) -> Int:
+        """Positions of one class a row in a raveled chunk of either layout."""
+        if self.narrow:
+            return classes * len(classes) + np.arange(len(classes))
+        return np.arange(len(classes)) * num_classes + classes
+
+    def find_top(self, work: Float, rows: slice) -> Int:
+        """Write the predicted classes; return their positions in ``work.ravel()``."""
+        top, num_classes = self.out.predicted[rows], self.scores.shape[1]
+        if self.known:
+            pass
+        elif self.narrow:  # NumPy's argmax is slow across rows; a maximum of bytes is fast
+            falling = np.arange(num_classes, 0, -1, dtype=np.uint8)[:, None]  # the first wins
+            first = ((work == work.max(axis=0)) * falling).max(axis=0)
+            np.subtract(num_classes, first, out=top, dtype=np.int64, casting="unsafe")
+        else:
+            work.argmax(axis=1, out=top)
+        return self.flat_index(top, num_classes)
+
+    def row_dot(self, a: Float, b: Float) -> Float:
+        """Sum over the classes of the product."""
+        with np.errstate(invalid="ignore", over="ignore"):  # mended by the caller
+            return np.einsum("kn,kn->n", a, b) if self.narrow else np.vecdot(a, b)
+
+
+class _LogitSweep(_Sweep):
+    """With e_j = exp(z_j - base): sums over j != t of e_j, e_j^2 and e_j log e_j.
+
+    In float64 ``base`` is the top logit; in float32 it is 0, or the runner-up's logit.
+    """
+
+    def __init__(
+        self, scores: Float, labels: Int, dtype: np.dtype[Any], predicted: Int | None
+    ) -> None:
+        super().__init__(scores, labels, dtype, predicted)
+        self.top, self.label, self.base, self.total, self.squares, self.weighted = np.empty(
+            (6, len(labels)), dtype=dtype
+        )
+        self.ones = np.ones(scores.shape[1], dtype=dtype)
+
+    def fill(self, rows: slice, buffers: Float) -> Float:
+        """Add up a chunk; return its exponentials.
+
+        Few calls, each over the whole chunk: short ones between them would keep the other threads
+        waiting for the interpreter lock. The rest is done for all rows at once, in ``finish``.
+        """
+        work, exp = self.laid_out(rows, buffers)
+        top_at, flat = self.find_top(work, rows), work.ravel()
+        self.top[rows] = flat[top_at]
+        self.label[rows] = flat[self.flat_index(self.labels[rows], self.scores.shape[1])]
+        if self.dtype == np.float64:
+            self.base[rows] = self.top[rows]
+            work = np.subtract(work, self.top[rows][self.expand], out=buffers[0][: work.size]
+                               .reshape(work.shape))  # fmt: skip
+        else:
+            self.base[rows] = 0
+        with np.errstate(over="ignore"):
+            np.exp(work, out=exp)
+        exp.ravel()[top_at] = 0
+        sums = self.add_up(exp, work)
+        if self.dtype == np.float32:
+            fits = (self.top[rows] <= LARGEST_LOGIT) & (sums[0] >= SMALLEST_TOTAL)
+            bad = np.flatnonzero(~(fits & np.isfinite(sums[2])))
+            if len(bad):
+                self.shift(work, exp, bad, rows, sums)
+        elif not np.isfinite(sums[2]).all():
+            sums = self.add_up(exp, np.maximum(work, LOWEST_EXPONENT))
+        self.total[rows], self.squares[rows], self.weighted[rows] = sums
+        return exp
+
+    def add_up(self, exp: Float, logs: Float) -> list[Float]:
+        """Sums over the classes of e, e^2 and e log e."""
+        if self.narrow or self.dtype == np.float64:
+            total = exp.sum(axis=self.axis)
+        else:
+            total = np.vecdot(exp, self.ones)  # a faster sum than sum()
+        return [total, self.row_dot(exp, exp), self.row_dot(exp, logs)]
+
+    def shift(
+        self, work: Float, exp: Float, bad: Int, rows: slice, sums: list[Float]
+    ) -> None:
+        """Do the ``bad`` rows of a chunk again, relative to their runner-up."""
+        pick = np.s_[:, bad] if self.narrow else np.s_[bad, :]
+        logits = work[pick]
+        tops = self.out.predicted[rows][bad]
+        each = np.arange(len(bad))
+        logits[(tops, each) if self.narrow else (each, tops)] = -np.inf
+        base = logits.max(axis=self.axis)
+        base = np.where(base == -np.inf, self.top[rows][bad], base)  # all others are -inf: s = 0
+        logits -= base[self.expand]
+        again = np.exp(logits)
+        redone = self.add_up(again, np.maximum(logits, LOWEST_EXPONENT, out=logits))
+        for column, value in zip(sums, redone, strict=True):
+            column[bad] = value
+        self.base[rows][bad] = base
+        exp[pick] = again
+
+    def scale(self, rows: slice) -> Float64:
+        """What the exponentials of these rows are multiplied by to give probabilities."""
+        factor = np.exp(self.base[rows].astype(np.float64) - self.top[rows])
+        return factor / (1 + factor * self.total[rows])
+
+    def finish(self) -> RowSummary:
+        """Turn the sums of all rows into the per-sample quantities."""
+        np.equal(self.out.predicted, self.labels, out=self.out.correct)
+
+        def work(slices: Iterator[slice]) -> None:
+            for rows in slices:
+                self._finish(rows)
+
+        over_chunks(work, len(self.labels), ROW_COST)
+        return self.out
+
+    def _finish(self, rows: slice) -> None:
+        out, correct = self.out, self.out.correct[rows]
+        top, total = self.top[rows].astype(np.float64), self.total[rows]
+        gap = self.base[rows] - top
+        factor = np.exp(gap)
+        odds = factor * total
+        confidence = 1 / (1 + odds)
+        log_norm = np.log1p(odds)
+        label_log_odds = self.label[rows] - top
+        label_odds = np.exp(label_log_odds)
+        squares = factor**2 * self.squares[rows]
+        # sum_j (p_j - [j = y])^2 = (1 - p_y)^2 + sum_{j != y} p_j^2, in odds p_j / p_t. When the
+        # prediction is right, 1 - p_y is odds * confidence: nothing cancels.
+        miss = np.where(correct, odds, 1 + odds - label_odds)
+        rest = np.where(correct, squares, 1 + squares - label_odds**2)
+        log_moment = factor * (self.weighted[rows] + gap * total)
+        out.odds[rows] = odds
+        out.confidence[rows] = confidence
+        out.label_log_prob[rows] = label_log_odds - log_norm
+        out.brier[rows] = (miss**2 + rest) * confidence**2
+        out.entropy[rows] = np.maximum(log_norm - confidence * log_moment, 0)
+
+
+class _ProbSweep(_Sweep):
+    """Probabilities: everything is read off directly, in float64."""
+
+    def fill(self, rows: slice, buffers: Float) -> Float:
+        """Write the columns of a chunk; return its probabilities without the predicted class."""
+        given, logs = self.laid_out(rows, buffers)
+        probs = buffers[0][: given.size].reshape(given.shape)
+        np.divide(given, snapped(given.sum(axis=self.axis))[self.expand], out=probs)
+        top_at, flat = self.find_top(probs, rows), probs.ravel()
+        label_prob = flat[self.flat_index(self.labels[rows], self.scores.shape[1])]
+        confidence = flat[top_at]
+        logs[...] = 0
+        np.log(probs, out=logs, where=probs > 0)
+        out = self.out
+        out.entropy[rows] = np.maximum(-self.row_dot(probs, logs), 0)
+        flat[top_at] = 0
+        rest = probs.sum(axis=self.axis)
+        squares = self.row_dot(probs, probs)
+        correct = out.predicted[rows] == self.labels[rows]
+        miss = np.where(correct, rest, 1 - label_prob)
+        others = np.where(correct, squares, confidence**2 + squares - label_prob**2)
+        out.correct[rows] = correct
+        out.confidence[rows] = confidence
+        out.odds[rows] = rest / confidence
+        out.brier[rows] = miss**2 + others
+        with np.errstate(divide="ignore"):
+            out.label_log_prob[rows] = np.log(label_prob)
+        return probs
+
+    def scale(self, rows: slice) -> Float64:
+        """Nothing is left to multiply by."""
+        return np.ones(rows.stop - rows.start)
+
+    def finish(self) -> RowSummary:
+        """All is written."""
+        return self.out
 
 
 def log_normalise(scores: Float, kind: Kind) -> NDArray[Any]:
@@ -250,7 +367,7 @@ def log_normalise(scores: Float, kind: Kind) -> NDArray[Any]:
             chunk = scores[rows].astype(np.float64)
             if kind == "probs":
                 with np.errstate(divide="ignore"):
-                    out[rows] = np.log(chunk / chunk.sum(axis=1, keepdims=True))
+                    out[rows] = np.log(chunk / snapped(chunk.sum(axis=1, keepdims=True)))
                 continue
             chunk -= chunk.max(axis=1, keepdims=True)
             out[rows] = chunk - np.log(np.exp(chunk).sum(axis=1, keepdims=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -90,13 +90,17 @@ class Predictions(_Frozen):
             classes=names,
             meta=_frozen_meta(meta),
         )
-        (_check_logits if kind == "logits" else _check_probs)(scores)
+        if kind == "logits":
+            self.__dict__["_predicted"] = _check_logits(scores)
+        else:
+            self.__dict__["_predicted"] = _check_probs(scores)
 
     labels: Int
     classes: tuple[str, ...] | None
     meta: Mapping[str, Any]
     _kind: _rows.Kind
     _scores: Float
+    _predicted: Int | None
 
     @classmethod
     def from_binary(
@@ -175,7 +179,13 @@ class Predictions(_Frozen):
 
     @cached_property
     def _summary(self) -> _rows.RowSummary:
-        return _rows.summarise(self._scores, self.labels, self._kind)
+        return self._sweep()[0]
+
+    def _sweep(
+        self, consume: Callable[[], _rows.Consumer] | None = None
+    ) -> tuple[_rows.RowSummary, list[_rows.Consumer]]:
+        """One pass over the scores: the columns, and what the consumers of blocks made."""
+        return _rows.summarise(self._scores, self.labels, self._kind, self._predicted, consume)
 
     @property
     def predicted(self) -> Int:
@@ -215,7 +225,7 @@ class Predictions(_Frozen):
     @cached_property
     def _order(self) -> Int:
         """Samples from least to most confident."""
-        return np.argsort(-self._summary.odds, kind="stable")
+        return np.argsort(self._summary.odds)[::-1]
 
     # --- other predictions out of these --------------------------------------------------------------
 
@@ -329,7 +339,7 @@ class Confidences(_Frozen):
     @cached_property
     def _order(self) -> Int:
         """Samples from least to most confident."""
-        return np.argsort(self.confidence, kind="stable")
+        return np.argsort(self.confidence)
 
     def take(self, indices: Any) -> Confidences:
         """Return the samples at ``indices`` (integers, or a mask), with their metadata."""
@@ -442,21 +452,12 @@ def _index_of_names(array: Any, classes: tuple[str, ...] | None) -> Int:
     return np.array([index[str(name)] for name in names], dtype=np.int64)[inverse]
 
 
-def _check_logits(logits: Float) -> None:
-    """Refuse NaN, +inf and rows of -inf. A chunk whose extremes are finite needs no closer look."""
-
-    def work(slices: Iterator[slice]) -> None:
-        for rows in slices:
-            chunk = logits[rows]
-            low, high = chunk.min(), chunk.max()
-            if np.isfinite(low) and np.isfinite(high):
-                continue
-            top = chunk.max(axis=1)
-            bad = np.flatnonzero(~np.isfinite(top))
-            if len(bad):
-                raise _bad_logit(top[bad[0]], rows.start + int(bad[0]))
-
-    over_chunks(work, *logits.shape)
+def _check_logits(logits: Float) -> Int | None:
+    """Refuse NaN, +inf and rows of -inf; return the predicted classes if the look found them."""
+    predicted, bad = _rows.predict_and_check(logits)
+    if bad is not None:
+        raise _bad_logit(logits[bad].max(), bad)
+    return predicted
 
 
 def _bad_logit(value: Any, row: int) -> InputError:
@@ -472,6 +473,8 @@ def _bad_logit(value: Any, row: int) -> InputError:
 
 
 def _check_probs(probs: Float) -> None:
+    """Refuse what is not a row of probabilities."""
+
     def work(slices: Iterator[slice]) -> None:
         for rows in slices:
             chunk = probs[rows]

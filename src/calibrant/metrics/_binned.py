@@ -14,7 +14,7 @@ from calibrant.metrics._sample import Measurable, Ranked, rank
 
 
 def ece(
-    p: Measurable | Ranked, *, bins: int = 15, norm: float = 1, binning: Binning = "width"
+    p: Measurable | Ranked | BinSums, *, bins: int = 15, norm: float = 1, binning: Binning = "width"
 ) -> float:
     r"""Expected calibration error of the top label.
 
@@ -37,11 +37,11 @@ def ece(
     >>> round(metrics.ece(c), 4), round(metrics.ece(c, norm=2), 4)
     (0.4, 0.4)
     """
-    sums = bin_sums(rank(p), bins, binning)
+    sums = _binned(p, bins, binning)
     return _norm_of_gaps(sums.share, np.abs(sums.gap), check_norm(norm))
 
 
-def mce(p: Measurable | Ranked, *, bins: int = 15, binning: Binning = "width") -> float:
+def mce(p: Measurable | Ranked | BinSums, *, bins: int = 15, binning: Binning = "width") -> float:
     r"""Maximum calibration error: the largest gap of any non-empty bin.
 
     Range 0 to 1, lower is better. :math:`\max_b |\mathrm{acc}_b - \mathrm{conf}_b|`. One sample
@@ -102,7 +102,7 @@ def label_binned_ece(
 
 
 def overconfidence_error(
-    p: Measurable | Ranked, *, bins: int = 15, binning: Binning = "width"
+    p: Measurable | Ranked | BinSums, *, bins: int = 15, binning: Binning = "width"
 ) -> float:
     r"""Overconfidence error: gaps of the overconfident bins, weighted by their confidence.
 
@@ -118,12 +118,12 @@ def overconfidence_error(
     >>> round(metrics.overconfidence_error(c), 4)
     0.36
     """
-    sums = bin_sums(rank(p), bins, binning)
+    sums = _binned(p, bins, binning)
     return float(sums.share @ (sums.mean_confidence * np.maximum(-sums.gap, 0)))
 
 
 def underconfidence_error(
-    p: Measurable | Ranked, *, bins: int = 15, binning: Binning = "width"
+    p: Measurable | Ranked | BinSums, *, bins: int = 15, binning: Binning = "width"
 ) -> float:
     r"""Underconfidence error: gaps of the underconfident bins, weighted by their doubt.
 
@@ -136,7 +136,7 @@ def underconfidence_error(
     >>> round(metrics.underconfidence_error(c), 4)
     0.16
     """
-    sums = bin_sums(rank(p), bins, binning)
+    sums = _binned(p, bins, binning)
     return float(sums.share @ ((1 - sums.mean_confidence) * np.maximum(sums.gap, 0)))
 
 
@@ -162,7 +162,7 @@ def debiased_ece(p: Measurable | Ranked, *, bins: int = 15, binning: Binning = "
 
 def debiased_square(p: Measurable | Ranked, *, bins: int = 15, binning: Binning = "mass") -> float:
     """The square of ``debiased_ece`` before it is cut off at 0: an unbiased estimate."""
-    sums = bin_sums(rank(p), bins, binning)
+    sums = _binned(p, bins, binning)
     enough = sums.count >= 2  # noqa: PLR2004 - a variance needs two samples
     noise = sums.accuracy * (1 - sums.accuracy) / np.where(enough, sums.count - 1, 1)
     return float(sums.share @ np.where(enough, sums.gap**2 - noise, 0))
@@ -307,6 +307,11 @@ def _mass_edges(ranked: Ranked, sums: BinSums) -> Float64:
     above = ranked.confidence[np.minimum(after, last)]
     inner = np.where(after > last, 1.0, np.where(after == 0, 0.0, (below + above) / 2))
     return np.concatenate(([0.0], inner, [1.0]))
+
+
+def _binned(p: Measurable | Ranked | BinSums, bins: int, binning: Binning) -> BinSums:
+    """Bin the samples; sums that a stream has binned already are taken as they are."""
+    return p if isinstance(p, BinSums) else bin_sums(rank(p), bins, binning)
 
 
 def _norm_of_gaps(share: Float64, gap: Float64, norm: float) -> float:

@@ -87,6 +87,20 @@ def width_edges(bins: int) -> Float64:
     return np.arange(bins + 1) / bins
 
 
+def width_index(values: Float64, bins: int) -> Int:
+    """Equal-width bin of each value: (lo, hi], with 0 in the first bin.
+
+    >>> width_index(np.array([0.0, 0.2, 0.2000001, 1.0]), 5)
+    array([0, 0, 1, 4])
+    """
+    edges = width_edges(bins)
+    index = np.maximum(np.ceil(values * bins) - 1, 0).astype(np.int64)
+    # The product is rounded; the edges decide.
+    index -= values <= edges[index]
+    index += values > edges[index + 1]
+    return np.maximum(index, 0)
+
+
 def mass_ranks(total: float, bins: int) -> Float64:
     """Rank, from 0, of the first sample of each equal-mass bin but the first.
 

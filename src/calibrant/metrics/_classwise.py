@@ -8,14 +8,15 @@ data were cut into shards.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
 
 import numpy as np
 
-from calibrant._arrays import Float, Float64, Int, row_slices
+from calibrant._arrays import Float, Float64, Int
 from calibrant._checks import InputError, check_bins, check_norm
-from calibrant._rows import Block, blocks, each_block
-from calibrant.metrics._binning import width_edges
+from calibrant._rows import Block, RowSummary, entry_probs
+from calibrant.metrics._binning import width_index
 from calibrant.predictions import Predictions
 
 UNITS = 2.0**30
@@ -53,11 +54,20 @@ def classwise_counts(p: Predictions, *, bins: int = 15) -> ClasswiseCounts:
             "Build Predictions(logits=…, labels=…)."
         )
     check_bins(bins)
+    summary, counts = summarise_and_count(p, bins)
+    vars(p).setdefault("_summary", summary)  # the same pass made it
+    return counts
 
-    def consumer() -> Callable[[Block], None]:
-        return ClasswiseCounts(p.num_classes, bins)
 
-    return ClasswiseCounts.merged(each_block(p._scores, p.labels, p._kind, consumer))
+def summarise_and_count(p: Predictions, bins: int) -> tuple[RowSummary, ClasswiseCounts]:
+    """The O(N) columns and the classwise counts of predictions, from one pass."""
+    summary, parts = p._sweep(lambda: FirstBinSums(p.num_classes, bins))
+    counts = ClasswiseCounts(p.num_classes, bins)
+    for part in parts:
+        counts.prob[:, 0] += part.sums
+    cells = Cells.of(p, summary, bins, [place for part in parts for place in part.places])
+    counts.add_cells(cells)
+    return summary, counts
 
 
 class ClasswiseCounts:
@@ -70,26 +80,22 @@ class ClasswiseCounts:
         self.prob: Int = np.zeros(shape, dtype=np.int64)
         self.hits: Int = np.zeros(shape, dtype=np.int64)
 
-    def __call__(self, block: Block) -> None:
-        """Add the rows of a block. Uses up ``block.others``."""
-        split = FirstBinSplit(block, self.above.shape[1])
-        where = split.classes, split.index
-        np.add.at(self.above, where, 1)
-        np.add.at(self.prob, where, np.rint(split.values * UNITS).astype(np.int64))
-        np.add.at(self.hits, (block.labels, split.label_index), 1)
-        low = np.rint(split.low, out=split.low)
-        self.prob[:, 0] += low.sum(axis=split.row_axis, dtype=np.float64).astype(np.int64)
-        self.num_rows += len(block.labels)
+    def add_cells(self, cells: Cells) -> None:
+        """Add the labels, and the probabilities above the first bin."""
+        size, shape = self.above.size, self.above.shape
+        self.num_rows += len(cells.label_cell)
+        self.above += np.bincount(cells.cell, minlength=size).reshape(shape)
+        self.hits += np.bincount(cells.label_cell, minlength=size).reshape(shape)
+        # Whole numbers below 2^53 are added exactly in floating point.
+        units = np.bincount(cells.cell, weights=np.rint(cells.value * UNITS), minlength=size)
+        self.prob += units.astype(np.int64).reshape(shape)
 
-    @classmethod
-    def merged(cls, parts: list[ClasswiseCounts]) -> ClasswiseCounts:
-        """Add up counts of disjoint rows; whole numbers, so in any order."""
-        total = cls(*parts[0].above.shape)
-        for part in parts:
-            total.num_rows += part.num_rows
-            for name in ("above", "prob", "hits"):
-                np.add(getattr(total, name), getattr(part, name), out=getattr(total, name))
-        return total
+    def add(self, other: ClasswiseCounts) -> None:
+        """Add the counts of other rows; whole numbers, so in any order."""
+        self.num_rows += other.num_rows
+        self.above += other.above
+        self.prob += other.prob
+        self.hits += other.hits
 
     @property
     def count(self) -> Float64:
@@ -118,64 +124,104 @@ def mean_gap_norm(count: Float64, residual: Float64, norm: float) -> Float64:
 
 
 class FirstBinSplit:
-    """A block's probabilities cut in two: the many of the first bin, and the few above it.
+    """Takes blocks apart: probabilities of the first bin stay, those above are noted and set to 0.
 
-    ``low`` holds the former in units of 2^-30 (0 elsewhere); ``row``, ``classes``, ``values`` and
-    ``index`` list row, class, probability and bin of the latter, the predicted class included.
+    Probabilities are in units of 2^-30. ``places`` are positions row * K + class.
     """
 
-    def __init__(self, block: Block, bins: int) -> None:
-        inner = width_edges(bins)[1:-1]
-        first = inner[0] if len(inner) else 1.0
-        self.low: Float = block.others
-        self.row_axis = 1 if block.narrow else 0
-        scale = (block.others_scale * UNITS).astype(self.low.dtype)
-        self.low *= scale[None, :] if block.narrow else scale[:, None]
-        flat = self.low.ravel()
-        at = np.flatnonzero(flat > first * UNITS * _SLACK)
-        across, along = np.divmod(at, self.low.shape[1])
-        rows, classes = (along, across) if block.narrow else (across, along)
-        exact = self.low.dtype == np.float64
-        values = flat[at] / UNITS if exact else block.probs_again(rows, classes)
+    def __init__(self, num_classes: int, bins: int) -> None:
+        self.num_classes = num_classes
+        self.bar = UNITS / bins * _SLACK
+        self.places: list[Int] = []
+
+    def split(self, block: Block) -> Float:
+        """Return the probabilities of the first bin, in the block's own memory."""
+        low = block.others
+        scale = (block.scale * UNITS).astype(low.dtype)
+        low *= scale[None, :] if block.narrow else scale[:, None]
+        flat = low.ravel()
+        at = np.flatnonzero(flat > self.bar)
         flat[at] = 0
-        self.row: Int = np.concatenate((np.arange(len(block.labels)), rows))
-        self.classes: Int = np.concatenate((block.top, classes))
-        self.values: Float64 = np.concatenate((block.confidence, values))
-        self.index: Int = np.searchsorted(inner, self.values, side="left")
-        self.label_index: Int = np.searchsorted(inner, block.label_prob, side="left")
+        if block.narrow:
+            classes, rows = np.divmod(at, low.shape[1])
+            at = rows * self.num_classes + classes
+        self.places.append(at + block.rows.start * self.num_classes)
+        return low
 
 
-def resampled_classwise_ece(
-    p: Predictions, weights: Float, *, bins: int = 15, norm: float = 1
-) -> Float64:
-    """Classwise ECE of every bootstrap replicate; ``weights`` has shape (replicates, N).
+class FirstBinSums(FirstBinSplit):
+    """Adds up the first bins, as whole numbers of 2^-30."""
 
-    The first bins are a dense matrix product, the others a sparse one; one pass over the scores.
+    def __init__(self, num_classes: int, bins: int) -> None:
+        super().__init__(num_classes, bins)
+        self.sums: Int = np.zeros(num_classes, dtype=np.int64)
+
+    def __call__(self, block: Block) -> None:
+        """Add the rows of a block."""
+        low = self.split(block)
+        np.rint(low, out=low)
+        sums = low.sum(axis=1 if block.narrow else 0, dtype=np.float64)
+        self.sums += sums.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Entries above the first bin, and the labels: row, cell (class * bins + bin), probability."""
+
+    row: Int
+    cell: Int
+    value: Float64
+    label_cell: Int
+
+    @classmethod
+    def of(cls, p: Predictions, summary: RowSummary, bins: int, places: list[Int]) -> Cells:
+        """Compute the noted entries and the predicted classes in float64, and bin them."""
+        row, classes = np.divmod(np.concatenate(places), p.num_classes)
+        everyone = np.arange(p.num_samples)
+        value = entry_probs(p._scores, p._kind, summary, row, classes)
+        label_value = np.where(
+            summary.correct,
+            summary.confidence,
+            entry_probs(p._scores, p._kind, summary, everyone, p.labels),
+        )
+        row = np.concatenate((everyone, row))
+        classes = np.concatenate((summary.predicted, classes))
+        value = np.concatenate((summary.confidence, value))
+        cell = classes * bins + width_index(value, bins)
+        return cls(row, cell, value, p.labels * bins + width_index(label_value, bins))
+
+
+def resampled_classwise_cells(
+    p: Predictions, weights: Float, *, bins: int = 15
+) -> tuple[Float64, Float64]:
+    """Count and residual (labels minus probabilities) of every replicate, class and bin.
+
+    ``weights`` has shape (replicates, N). The first bins are a dense matrix product, the others a
+    sparse one; one pass over the scores.
     """
     from scipy.sparse import coo_array  # noqa: PLC0415 - SciPy costs 0.1 s to import
 
-    low = np.zeros((len(weights), p.num_classes))
-    rows, cells, values, label_cells = [], [], [], []
-    for block in blocks(p._scores, p.labels, p._kind, row_slices(*p._scores.shape)):
-        split = FirstBinSplit(block, bins)
-        low += weights[:, block.rows] @ (split.low.T if block.narrow else split.low)
-        rows.append(split.row + block.rows.start)
-        cells.append(split.classes * bins + split.index)
-        values.append(split.values)
-        label_cells.append(block.labels * bins + split.label_index)
+    low, lock = np.zeros((len(weights), p.num_classes)), Lock()
 
-    size, everyone = (p.num_classes * bins, p.num_samples), np.arange(p.num_samples)
+    class Products(FirstBinSplit):
+        def __call__(self, block: Block) -> None:
+            first = self.split(block)
+            product = weights[:, block.rows] @ (first.T if block.narrow else first)
+            with lock:
+                np.add(low, product, out=low)
 
-    def by_cell(entries: Float64, cell: list[Int], row: Int) -> Float64:
-        matrix = coo_array((entries, (np.concatenate(cell), row)), size).tocsr()
-        sums: Float64 = (matrix @ weights.T).T
+    summary, parts = p._sweep(lambda: Products(p.num_classes, bins))
+    cells = Cells.of(p, summary, bins, [place for part in parts for place in part.places])
+
+    def by_cell(value: Float64, cell: Int, row: Int) -> Float64:
+        size = (p.num_classes * bins, p.num_samples)
+        sums: Float64 = (coo_array((value, (cell, row)), size).tocsr() @ weights.T).T
         return sums.reshape(len(weights), p.num_classes, bins)
 
-    row = np.concatenate(rows)
-    probs = by_cell(np.concatenate(values), cells, row)
+    probs = by_cell(cells.value, cells.cell, cells.row)
     probs[:, :, 0] += low / UNITS
-    count = by_cell(np.ones(len(row)), cells, row)
+    count = by_cell(np.ones(len(cells.row)), cells.cell, cells.row)
     total = weights.sum(axis=1, dtype=np.float64)
     count[:, :, 0] = total[:, None] - count[:, :, 1:].sum(axis=-1)
-    hits = by_cell(np.ones(p.num_samples), label_cells, everyone)
-    return mean_gap_norm(count, hits - probs, norm)
+    hits = by_cell(np.ones(p.num_samples), cells.label_cell, np.arange(p.num_samples))
+    return count, hits - probs

@@ -8,12 +8,17 @@ every one is wrong: there is then nothing to separate.
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 
 from calibrant._arrays import Float64
 from calibrant._checks import check_fraction
 from calibrant.metrics._sample import Measurable, Ranked, rank
+
+# Harmonic numbers are looked up below the first and summed as a series from the second on.
+HARMONIC_TABLE = 1 << 17
+SERIES_FROM = 64
 
 
 def auroc(p: Measurable | Ranked) -> float:
@@ -123,11 +128,11 @@ def aurc(p: Measurable | Ranked) -> float:
     count, misses = ranked.count[::-1], ranked.misses[::-1]
     there = count > 0
     count, misses = count[there], misses[there]
-    before, wrong = np.cumsum(count) - count, np.cumsum(misses) - misses
+    after, wrong = np.concatenate(([0.0], np.cumsum(count))), np.cumsum(misses) - misses
     # Sample j of a group of n with m misses has expected risk (wrong + j m/n) / (before + j);
     # summed over j = 1 … n this is m + (wrong - before m/n) (H(before + n) - H(before)).
     rate = misses / count
-    total = misses + (wrong - before * rate) * (_harmonic(before + count) - _harmonic(before))
+    total = misses + (wrong - after[:-1] * rate) * np.diff(_harmonic(after))
     return float(total.sum()) / ranked.total
 
 
@@ -162,13 +167,20 @@ def _average_precision(positives: Float64, negatives: Float64) -> float:
     return float(positives @ precision) / float(found[-1])
 
 
-def _harmonic(n: Float64) -> Float64:
-    """H(n) = 1 + 1/2 + … + 1/n less Euler's constant, by its asymptotic series or a table.
+@cache
+def _harmonic_table() -> Float64:
+    table = np.concatenate(([0.0], np.cumsum(1 / np.arange(1.0, HARMONIC_TABLE))))
+    return table - np.euler_gamma
 
-    Only differences are used, so the constant drops out.
+
+def _harmonic(n: Float64) -> Float64:
+    """1 + 1/2 + … + 1/n less Euler's constant: from a table, or by the asymptotic series.
+
+    Only differences are used, so the constant drops out. Weights of samples may be fractions.
     """
-    table = np.concatenate(([0.0], np.cumsum(1 / np.arange(1.0, 65.0)))) - np.euler_gamma
-    small = n < len(table)
-    x = np.where(small, len(table), n)
-    series = np.log(x) + 1 / (2 * x) - 1 / (12 * x**2) + 1 / (120 * x**4)
-    return np.where(small, table[np.where(small, n, 0).astype(np.int64)], series)
+    small = (n < HARMONIC_TABLE) & ((n == np.floor(n)) | (n < SERIES_FROM))
+    out: Float64 = _harmonic_table()[np.where(small, n, 0).astype(np.int64)]
+    if not small.all():
+        x = n[~small]
+        out[~small] = np.log(x) + 1 / (2 * x) - 1 / (12 * x**2) + 1 / (120 * x**4)
+    return out

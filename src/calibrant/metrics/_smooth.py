@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -39,14 +40,18 @@ def smooth_ece(p: Measurable | Ranked) -> float:
 
     ranked = rank(p)
     spectrum = _cosine_spectrum(ranked.confidence, ranked.residual / ranked.total)
-    smallest = _smoothed_area(spectrum, SMALLEST_SCALE)
-    if smallest <= SMALLEST_SCALE:
-        return smallest
-    # smECE_sigma falls as sigma rises and is at most 1, so the difference crosses zero once.
-    sigma = brentq(
-        lambda sigma: _smoothed_area(spectrum, sigma) - sigma, SMALLEST_SCALE, 1.0, xtol=1e-10
-    )
-    return float(sigma)
+    # smECE_sigma falls as sigma rises, and is never below the mean residual: the fixed point lies
+    # between any sigma below it and that sigma's smECE.
+    low = max(abs(float(spectrum[0])) / 2, SMALLEST_SCALE)
+    high = _smoothed_area(spectrum, low)
+    if high <= low:
+        return high
+    excess = partial(_excess, spectrum)
+    return float(brentq(excess, low, high, xtol=1e-9))
+
+
+def _excess(spectrum: Float64, sigma: float) -> float:
+    return _smoothed_area(spectrum, sigma) - sigma
 
 
 def _cosine_spectrum(confidence: Float64, residual: Float64) -> Float64:

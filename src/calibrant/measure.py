@@ -1,0 +1,447 @@
+"""measure() and compare(): the panel of metrics as a table and as data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from calibrant import metrics as m
+from calibrant._checks import (
+    InputError,
+    check_bins,
+    check_choice,
+    check_fraction,
+    check_norm,
+    refuse,
+)
+from calibrant.inference import Difference, Interval, intervals, paired_differences
+from calibrant.metrics._binning import Binning
+from calibrant.metrics._sample import Sample
+from calibrant.predictions import Confidences, Predictions
+from calibrant.streaming import Accumulator
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PANEL = (
+    "accuracy",
+    "mean_confidence",
+    "nll",
+    "brier",
+    "ece",
+    "adaptive_ece",
+    "debiased_ece",
+    "smooth_ece",
+    "classwise_ece",
+    "mce",
+    "overconfidence_error",
+    "underconfidence_error",
+    "mean_entropy",
+    "auroc",
+    "aupr_error",
+    "fpr95",
+    "aurc",
+    "eaurc",
+)
+COMPARED = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "smooth_ece", "auroc", "aurc")
+
+NO_INTERVAL = (math.nan, math.nan)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What was measured: a value, and where asked for an interval, a metric.
+
+    Prints as a table; ``panel["ece"]`` is a value; ``to_dict`` and ``to_arrow`` give data. Values
+    are fractions; the table prints per cent where people expect it.
+    """
+
+    num_samples: int
+    num_classes: int | None
+    measured: Mapping[str, Interval]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> float:
+        if name not in self.measured:
+            m.get_metric(name)  # raises for unknown names
+            raise KeyError(f"{name} was not measured; pass metrics=[{name!r}, …] to measure.")
+        return self.measured[name].value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.measured)
+
+    def interval(self, name: str) -> Interval:
+        """Value with bounds."""
+        self[name]
+        return self.measured[name]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; what is undefined is None."""
+        rows = {name: {"value": _plain(found.value), "low": _plain(found.low),
+                       "high": _plain(found.high)} for name, found in self.measured.items()}  # fmt: skip
+        return {
+            "num_samples": self.num_samples,
+            "num_classes": self.num_classes,
+            "options": dict(self.options),
+            "metrics": rows,
+        }
+
+    def to_arrow(self) -> pa.Table:
+        """One row a metric: metric, value, low, high, better."""
+        import pyarrow as pa  # noqa: PLC0415 - Arrow costs 0.1 s to import
+
+        found = self.measured.values()
+        return pa.table({
+            "metric": list(self.measured),
+            "value": [interval.value for interval in found],
+            "low": [interval.low for interval in found],
+            "high": [interval.high for interval in found],
+            "better": [m.METRICS[name].better for name in self.measured],
+        })  # fmt: skip
+
+    def __str__(self) -> str:
+        classes = "top label only" if self.num_classes is None else f"{self.num_classes:,} classes"
+        with_bounds = any(not math.isnan(found.low) for found in self.measured.values())
+        level = next(iter(self.measured.values())).level
+        head = ["metric", "value", f"{level:.0%} interval" if with_bounds else "", "better"]
+        rows = [head] + [
+            [
+                m.METRICS[name].label,
+                show(found.value, percent=m.METRICS[name].percent),
+                show_bounds(found, percent=m.METRICS[name].percent) if with_bounds else "",
+                {"lower": "lower", "higher": "higher", "neither": ""}[m.METRICS[name].better],
+            ]
+            for name, found in self.measured.items()
+        ]
+        return f"{self.num_samples:,} samples, {classes}\n\n{aligned(rows)}"
+
+
+def measure(
+    p: Predictions | Confidences,
+    *,
+    intervals: bool = True,
+    metrics: Sequence[str] | None = None,
+    bins: int = 15,
+    norm: float = 1,
+    binning: Binning = "width",
+    level: float = 0.95,
+    replicates: int = 1000,
+    seed: int = 0,
+) -> Panel:
+    """Measure calibration and refinement, with intervals.
+
+    Parameters
+    ----------
+    p
+        Predictions, or Confidences (metrics that need all classes are then left out).
+    intervals
+        Whether to compute intervals: about a second at N = 10,000.
+    metrics
+        Names out of ``calibrant.metrics.METRICS``; the default panel has 18.
+    bins, norm, binning
+        Of the ECE family. ``norm`` and ``binning`` apply to ``ece`` alone; metrics that are defined
+        by their binning keep it.
+    level, replicates, seed
+        Of the intervals.
+
+    Examples
+    --------
+    >>> import calibrant
+    >>> p = calibrant.Predictions(logits=[[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]], labels=[0, 1, 1])
+    >>> panel = calibrant.measure(p, intervals=False, metrics=["accuracy", "nll"])
+    >>> print(panel)
+    3 samples, 2 classes
+    <BLANKLINE>
+    metric    value    better
+    accuracy  66.67 %  higher
+    NLL       1.1629   lower
+    """
+    names = _names_for(p, metrics)
+    options = {"bins": check_bins(bins), "norm": check_norm(norm), "binning": binning}
+    check_choice("binning", binning, ("width", "mass"))
+    by_metric = _options_by_metric(names, **options)
+    if intervals:
+        found = _intervals(p, names, by_metric, level, replicates, seed)
+    else:
+        check_fraction("level", level, example=0.95)
+        values = _values(p, names, by_metric)
+        found = {name: Interval(values[name], *NO_INTERVAL, level) for name in names}
+    classes = p.num_classes if isinstance(p, Predictions) else None
+    return Panel(p.num_samples, classes, found, options)
+
+
+_intervals_of = intervals
+
+
+def _intervals(
+    p: Predictions | Confidences, names: Sequence[str], options: Mapping[str, Mapping[str, Any]],
+    level: float, replicates: int, seed: int,
+) -> dict[str, Interval]:  # fmt: skip
+    return _intervals_of(p, names, options=options, level=level, replicates=replicates, seed=seed)
+
+
+def _names_for(p: Predictions | Confidences, metrics: Sequence[str] | None) -> list[str]:
+    if isinstance(metrics, str):
+        raise refuse("metrics", "must be a list of names", f"got {metrics!r}", "Write [name].")
+    if not isinstance(p, (Predictions, Confidences)):
+        raise InputError(
+            f"p must be Predictions or Confidences; got {type(p).__name__}. "
+            "Build one: Predictions(logits=…, labels=…)."
+        )
+    full = isinstance(p, Predictions)
+    if metrics is None:
+        return [name for name in PANEL if full or m.METRICS[name].top_label]
+    for name in metrics:
+        if not full and not m.get_metric(name).top_label:
+            rule = "must be top-label metrics for Confidences"
+            raise refuse("metrics", rule, f"got {name!r}", "Build Predictions, or leave it out.")
+        m.get_metric(name)
+    if not metrics:
+        raise refuse("metrics", "must name at least one", "got none", "Leave it out for the panel.")
+    return list(dict.fromkeys(metrics))
+
+
+BINNED = ("adaptive_ece", "debiased_ece", "classwise_ece", "mce", "overconfidence_error",
+          "underconfidence_error", "label_binned_ece")  # fmt: skip
+
+
+def _options_by_metric(
+    names: Sequence[str], *, bins: int, norm: float, binning: Binning
+) -> dict[str, dict[str, Any]]:
+    options: dict[str, dict[str, Any]] = {name: {"bins": bins} for name in names if name in BINNED}
+    options["ece"] = {"bins": bins, "norm": norm, "binning": binning}
+    return options
+
+
+def _values(
+    p: Predictions | Confidences, names: Sequence[str], options: Mapping[str, Mapping[str, Any]]
+) -> dict[str, float]:
+    """Values alone. Classwise ECE goes first: its pass over the scores also makes the columns."""
+    values: dict[str, float] = {}
+    if "classwise_ece" in names:
+        values["classwise_ece"] = m.classwise_ece(p, **options["classwise_ece"])
+    sample = Sample.of(p)
+    for name in names:
+        if name != "classwise_ece":
+            values[name] = m.METRICS[name].function(sample, **options.get(name, {}))
+    return values
+
+
+def panel_of_stream(
+    total: Accumulator, *, norm: float = 1, binning: Binning = "width"
+) -> Panel:
+    """The panel of everything an accumulator has seen, without intervals."""
+    values = total.result(norm=norm, binning=binning)
+    found = {name: Interval(values[name], *NO_INTERVAL) for name in PANEL}
+    options = {"bins": total.bins, "norm": norm, "binning": binning}
+    return Panel(total.num_samples, total.num_classes, found, options)
+
+
+# --- comparing models ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Models side by side on the same samples; prints as tables, with a verdict in words."""
+
+    num_samples: int
+    values: Mapping[str, Mapping[str, float]]
+    differences: Sequence[Difference]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; what is undefined is None."""
+        return {
+            "num_samples": self.num_samples,
+            "values": {model: {name: _plain(value) for name, value in row.items()}
+                       for model, row in self.values.items()},
+            "differences": [
+                {key: _plain(value) if isinstance(value, float) else value
+                 for key, value in vars(difference).items()}
+                for difference in self.differences
+            ],
+        }  # fmt: skip
+
+    def to_arrow(self) -> pa.Table:
+        """One row a difference."""
+        import pyarrow as pa  # noqa: PLC0415
+
+        return pa.Table.from_pylist([vars(difference) for difference in self.differences])
+
+    def verdict(self, difference: Difference) -> str:
+        """Who is better, or that these samples cannot tell."""
+        alpha = 1 - difference.level
+        if math.isnan(difference.adjusted):
+            return "undefined"
+        if difference.value == 0 and difference.standard_error == 0:
+            return "identical"
+        if difference.adjusted >= alpha:
+            return f"cannot tell{self._samples_needed(difference)}"
+        if m.METRICS[difference.metric].better == "neither":
+            return "differ"
+        lower_wins = m.METRICS[difference.metric].better == "lower"
+        first_wins = (difference.value < 0) == lower_wins
+        return f"{difference.first if first_wins else difference.second} is better"
+
+    def _samples_needed(self, difference: Difference) -> str:
+        """About how many samples would show a difference of this size, if it is real."""
+        if not difference.value:
+            return ""
+        wanted = 2.8  # z of a two-sided 5 % test plus that of 80 % power
+        times = (wanted * difference.standard_error / abs(difference.value)) ** 2
+        needed = self.num_samples * times
+        if not math.isfinite(needed) or needed > 1e9:  # noqa: PLR2004
+            return ""
+        return f"; N ≈ {float(f'{needed:.1g}'):,.0f} might" if times > 1 else ""
+
+    def __str__(self) -> str:
+        names = list(next(iter(self.values.values())))
+        head = ["metric", *self.values]
+        table = [head] + [
+            [m.METRICS[name].label]
+            + [show(row[name], percent=m.METRICS[name].percent) for row in self.values.values()]
+            for name in names
+        ]
+        lines = [f"{self.num_samples:,} samples, the same for every model", "", aligned(table)]
+        level = self.differences[0].level
+        rows = [["difference", "metric", "value", f"{level:.0%} interval", "p (Holm)", "verdict"]]
+        for d in self.differences:
+            percent = m.METRICS[d.metric].percent
+            rows.append([
+                f"{d.first} − {d.second}", m.METRICS[d.metric].label,
+                show(d.value, percent=percent, signed=True),
+                show_bounds(Interval(d.value, d.low, d.high), percent=percent, signed=True),
+                show_p(d.adjusted), self.verdict(d),
+            ])  # fmt: skip
+        return "\n".join([*lines, "", aligned(rows), "", self.summary()])
+
+    def summary(self) -> str:
+        """One sentence: what these samples can and cannot tell apart."""
+        told = [d for d in self.differences if d.adjusted < 1 - d.level]
+        if not told:
+            return (
+                f"N = {self.num_samples:,} samples cannot tell these models apart on any of these "
+                "metrics."
+            )
+        if len(told) == len(self.differences):
+            return f"N = {self.num_samples:,} samples tell them apart on every metric."
+        return (
+            f"N = {self.num_samples:,} samples tell {len(told)} of {len(self.differences)} "
+            "differences from chance; for the others they cannot."
+        )
+
+
+def compare(
+    models: Mapping[str, Predictions | Confidences],
+    *,
+    metrics: Sequence[str] | None = None,
+    bins: int = 15,
+    norm: float = 1,
+    binning: Binning = "width",
+    level: float = 0.95,
+    replicates: int = 1000,
+    seed: int = 0,
+) -> Comparison:
+    """Compare models on the same samples: paired differences, intervals, corrected p-values.
+
+    Samples are resampled together for all models, so what they share cancels. P-values are
+    corrected for the number of differences in the table (Holm). Labels must agree where the models
+    give them.
+
+    Examples
+    --------
+    >>> import calibrant
+    >>> a = calibrant.Confidences(confidence=[0.9] * 40, correct=[1] * 36 + [0] * 4)
+    >>> b = calibrant.Confidences(confidence=[0.6] * 40, correct=[1] * 36 + [0] * 4)
+    >>> result = calibrant.compare({"a": a, "b": b}, metrics=["ece"])
+    >>> result.verdict(result.differences[0])
+    'a is better'
+    """
+    _check_comparable(models)
+    check_choice("binning", binning, ("width", "mass"))
+    only_top = any(isinstance(p, Confidences) for p in models.values())
+    chosen = metrics
+    if metrics is None:
+        chosen = [name for name in COMPARED if m.METRICS[name].top_label or not only_top]
+    for p in models.values():
+        names = _names_for(p, chosen)
+    options = _options_by_metric(names, bins=check_bins(bins), norm=check_norm(norm),
+                                 binning=binning)  # fmt: skip
+    check_fraction("level", level, example=0.95)
+    values, differences = paired_differences(
+        models, names, options=options, level=level, replicates=replicates, seed=seed
+    )
+    return Comparison(next(iter(models.values())).num_samples, values, differences)
+
+
+def _check_comparable(models: Mapping[str, Predictions | Confidences]) -> None:
+    if not isinstance(models, Mapping) or len(models) < 2:  # noqa: PLR2004
+        rule = "must be a mapping of two or more names to predictions"
+        raise refuse("models", rule, f"got {type(models).__name__} of {len(models)}",
+                     'Write compare({"a": pa, "b": pb}).')  # fmt: skip
+    (first_name, first), *others = models.items()
+    for name, p in others:
+        if p.num_samples != first.num_samples:
+            rule = "must hold the same samples"
+            got = f"got {first.num_samples:,} in {first_name!r} and {p.num_samples:,} in {name!r}"
+            raise refuse("models", rule, got, "Predict the same test set with each.")
+        both = isinstance(first, Predictions) and isinstance(p, Predictions)
+        if both and (first.labels != p.labels).any():
+            rule = "must hold the same samples in the same order"
+            got = f"got different labels in {first_name!r} and {name!r}"
+            raise refuse("models", rule, got, "Sort both by sample id before comparing.")
+
+
+# --- how numbers look ------------------------------------------------------------------------------
+
+
+def show(value: float, *, percent: bool, signed: bool = False) -> str:
+    """A number as tables print it.
+
+    >>> show(0.1234, percent=True), show(1.5, percent=False), show(float("nan"), percent=True)
+    ('12.34 %', '1.5000', 'undefined')
+    """
+    if math.isnan(value):
+        return "undefined"
+    sign = "+" if signed else ""
+    return f"{100 * value:{sign}.2f} %" if percent else f"{value:{sign}.4f}"
+
+
+def show_bounds(found: Interval, *, percent: bool, signed: bool = False) -> str:
+    """An interval as tables print it."""
+    if math.isnan(found.low):
+        return "–"
+    low, high = (show(x, percent=percent, signed=signed) for x in (found.low, found.high))
+    return f"{low.removesuffix(' %')} … {high}"
+
+
+def show_p(value: float) -> str:
+    """A p-value as tables print it.
+
+    >>> show_p(0.034), show_p(1e-9)
+    ('0.034', '< 0.001')
+    """
+    if math.isnan(value):
+        return "–"
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"  # noqa: PLR2004
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells as text with straight columns; empty columns are dropped.
+
+    >>> print(aligned([["a", "", "bb"], ["ccc", "", "d"]]))
+    a    bb
+    ccc  d
+    """
+    columns = [column for column in zip(*rows, strict=True) if any(column)]
+    widths = [max(map(len, column)) for column in columns]
+    lines = zip(*columns, strict=True)
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def _plain(value: float) -> float | None:
+    return value if math.isfinite(value) else None

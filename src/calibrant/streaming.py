@@ -1,0 +1,250 @@
+"""The whole panel in bounded memory: update batch by batch, merge shards, read the result.
+
+Every sum is a whole number: counts, and values rounded to multiples of 2^-52. Adding whole numbers
+is associative and commutative, so any sharding, any order and any number of threads give the same
+bits. Accuracy, confidence, NLL, Brier, entropy, the equal-width family and classwise ECE equal the
+in-memory values to 1e-9 relative. What needs a ranking (equal-mass bins, AUROC, AURC and their kin,
+smooth ECE) is read from a histogram of log s with 128 cells an octave, in which samples of one cell
+count as ties; ``error_bounds`` says how far off that can be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from calibrant import metrics as m
+from calibrant._arrays import Bool, Float64, Int, over_chunks
+from calibrant._checks import InputError, check_bins, check_choice, check_norm, refuse
+from calibrant._rows import ROW_COST, RowSummary
+from calibrant.metrics._binning import Binning, BinSums, bin_sums, width_index
+from calibrant.metrics._classwise import ClasswiseCounts, summarise_and_count
+from calibrant.metrics._sample import Ranked
+from calibrant.predictions import Predictions
+
+# A float32 holds its exponent and the 7 leading bits of its fraction in its upper 16 bits: 128
+# cells an octave of s without taking a logarithm. The cells cover 2^-126 <= s < 2^25; smaller s,
+# 0 included, go to the first cell.
+CELLS_PER_OCTAVE = 128
+NUM_CELLS = 151 * CELLS_PER_OCTAVE
+_CELL_SHIFT = 16
+_FIRST_CELL = 1 * CELLS_PER_OCTAVE  # exponent field 1 is 2^-126
+
+# Values are kept as high * 2^-26 + low * 2^-52 with whole high and low.
+HALF = 2.0**26
+# Above this a term is summed with Python's integers, which never overflow.
+LARGE = 2.0**20
+
+TOTALS = ("nll", "brier", "entropy")
+
+
+class _Counts:
+    """The whole numbers that one thread, batch or shard contributes."""
+
+    def __init__(self, num_classes: int, bins: int) -> None:
+        self.width: Int = np.zeros((4, bins), dtype=np.int64)
+        self.cells: Int = np.zeros((4, NUM_CELLS), dtype=np.int64)
+        self.totals: dict[str, int] = dict.fromkeys(TOTALS, 0)
+        self.impossible = 0  # labels of probability 0: the NLL is then infinite
+        self.classwise = ClasswiseCounts(num_classes, bins)
+
+    def add_rows(self, summary: RowSummary, rows: slice) -> None:
+        """Add a range of samples, all but their classwise counts."""
+        confidence, correct = summary.confidence[rows], summary.correct[rows]
+        parts = _halves(confidence)
+        _count_into(self.width, width_index(confidence, self.width.shape[1]), correct, parts)
+        _count_into(self.cells, cell_of(summary.odds[rows]), correct, parts)
+        loss = -summary.label_log_prob[rows]
+        finite = np.isfinite(loss)
+        self.impossible += int(len(loss) - np.count_nonzero(finite))
+        self.totals["nll"] += exact_sum(loss if finite.all() else loss[finite])
+        self.totals["brier"] += exact_sum(summary.brier[rows])
+        self.totals["entropy"] += exact_sum(summary.entropy[rows])
+
+    def add(self, other: _Counts) -> None:
+        """Add another's counts to these."""
+        self.width += other.width
+        self.cells += other.cells
+        self.impossible += other.impossible
+        for name, value in other.totals.items():
+            self.totals[name] += value
+        self.classwise.add(other.classwise)
+
+
+def _count_into(table: Int, index: Int, correct: Bool, parts: tuple[Float64, Float64]) -> None:
+    """Add count, hits and the two halves of the confidence sum to the rows of ``table``.
+
+    ``bincount`` adds floats; whole numbers below 2^53 it adds exactly.
+    """
+    cells = table.shape[1]
+    counts = np.bincount(index * 2 + correct, minlength=2 * cells).reshape(cells, 2)
+    table[0] += counts.sum(axis=1)
+    table[1] += counts[:, 1]
+    for row, part in zip(table[2:], parts, strict=True):
+        row += np.bincount(index, weights=part, minlength=cells).astype(np.int64)
+
+
+def _halves(values: Float64) -> tuple[Float64, Float64]:
+    """Split values into whole multiples of 2^-26 and whole multiples of 2^-52."""
+    scaled = values * HALF
+    high = np.floor(scaled)
+    return high, np.rint((scaled - high) * HALF)
+
+
+def exact_sum(values: Float64) -> int:
+    """Sum of non-negative values, each rounded to a multiple of 2^-52, as a whole number of them.
+
+    >>> exact_sum(np.array([0.5, 0.25])) == 3 * 2**50
+    True
+    """
+    if len(values) and values.max() >= LARGE:
+        large = values >= LARGE
+        rest = sum(int(value * HALF) << 26 for value in values[large].tolist())
+        return rest + exact_sum(values[~large])
+    high, low = _halves(values)
+    return (int(high.sum()) << 26) + int(low.sum())
+
+
+def cell_of(odds: Float64) -> Int:
+    """Histogram cell of the odds against each prediction."""
+    bits = odds.astype(np.float32).view(np.int32) >> _CELL_SHIFT
+    return np.clip(bits - _FIRST_CELL, 0, NUM_CELLS - 1)
+
+
+class Accumulator:
+    """Accumulates the panel of ``calibrant.measure`` in memory that does not grow with N.
+
+    Parameters
+    ----------
+    num_classes
+        K; fixed, so that a batch of another shape is refused.
+    bins
+        Equal-width bins of the ECE family.
+
+    Examples
+    --------
+    >>> from calibrant import Predictions
+    >>> from calibrant.streaming import Accumulator
+    >>> total = Accumulator(num_classes=2)
+    >>> total.update(logits=[[2.0, 0.0], [0.0, 1.0]], labels=[0, 1])
+    >>> total.update(Predictions(logits=[[3.0, 0.0]], labels=[1]))
+    >>> round(total.result()["accuracy"], 4)
+    0.6667
+    """
+
+    def __init__(self, num_classes: int, *, bins: int = 15) -> None:
+        self._counts = _Counts(num_classes, check_bins(bins))
+        self.num_classes = num_classes
+        self.bins = bins
+
+    @property
+    def num_samples(self) -> int:
+        """Samples seen."""
+        return int(self._counts.width[0].sum())
+
+    def update(
+        self,
+        predictions: Predictions | None = None,
+        *,
+        logits: Any = None,
+        probs: Any = None,
+        labels: Any = None,
+    ) -> None:
+        """Add a batch: Predictions, or arrays or tensors as ``Predictions`` takes them."""
+        if predictions is None:
+            predictions = Predictions(logits=logits, probs=probs, labels=labels)
+        if predictions.num_classes != self.num_classes:
+            rule = f"must have {self.num_classes} classes like the batches before"
+            got = f"got {predictions.num_classes}"
+            raise refuse("batch", rule, got, "Use one accumulator for each set of classes.")
+
+        summary, classwise = summarise_and_count(predictions, self.bins)
+        self._counts.classwise.add(classwise)
+
+        def work(slices: Iterator[slice]) -> _Counts:
+            counts = _Counts(self.num_classes, self.bins)
+            for rows in slices:
+                counts.add_rows(summary, rows)
+            return counts
+
+        for counts in over_chunks(work, predictions.num_samples, ROW_COST):
+            self._counts.add(counts)
+
+    def merge(self, other: Accumulator) -> Accumulator:
+        """Add what another accumulator has seen to this one, and return this one."""
+        if (self.num_classes, self.bins) != (other.num_classes, other.bins):
+            rule = f"must have {self.num_classes} classes and {self.bins} bins"
+            got = f"got {other.num_classes} classes and {other.bins} bins"
+            raise refuse("other", rule, got, "Merge accumulators of one kind.")
+        self._counts.add(other._counts)
+        return self
+
+    def ranked(self) -> Ranked:
+        """The histogram of log s as ties at the mean confidence of each cell."""
+        self._need_samples()
+        count, hits, high, low = (row.astype(np.float64) for row in self._counts.cells)
+        there = count > 0
+        confidence = (high / HALF + low / HALF**2)[there] / count[there]
+        # Cells run from small s to large; Ranked wants rising confidence.
+        return Ranked(confidence[::-1], count[there][::-1], hits[there][::-1])
+
+    def width_bins(self) -> BinSums:
+        """The equal-width bins, as exact as in memory."""
+        self._need_samples()
+        count, hits, high, low = (row.astype(np.float64) for row in self._counts.width)
+        return BinSums(count, high / HALF + low / HALF**2, hits, np.arange(self.bins + 1))
+
+    def result(self, *, norm: float = 1, binning: Binning = "width") -> dict[str, float]:
+        """Every metric of the panel, by name. ``norm`` and ``binning`` are those of ``ece``."""
+        check_norm(norm)
+        check_choice("binning", binning, ("width", "mass"))
+        counts, ranked, width = self._counts, self.ranked(), self.width_bins()
+        n = float(self.num_samples)
+        mean = {name: math.ldexp(1.0, -52) * (total / n) for name, total in counts.totals.items()}
+        values = {
+            "accuracy": float(width.hits.sum()) / n,
+            "mean_confidence": float(width.confidence.sum()) / n,
+            "mean_entropy": mean["entropy"],
+            "nll": math.inf if counts.impossible else mean["nll"],
+            "brier": mean["brier"],
+            "ece": m.ece(
+                width if binning == "width" else ranked, bins=self.bins, norm=norm, binning=binning
+            ),
+            "classwise_ece": counts.classwise.ece(1),
+        }
+        for name in ("mce", "overconfidence_error", "underconfidence_error"):
+            values[name] = m.METRICS[name].function(width, bins=self.bins)
+        for name in ("adaptive_ece", "debiased_ece"):
+            values[name] = m.METRICS[name].function(ranked, bins=self.bins)
+        for name in ("smooth_ece", "auroc", "aupr_error", "fpr95", "aurc", "eaurc"):
+            values[name] = m.METRICS[name].function(ranked)
+        return values
+
+    def error_bounds(self) -> dict[str, float]:
+        """How far the histogram can put these metrics from their in-memory values.
+
+        AUROC: half the (correct, wrong) pairs that share a cell. AURC: the misses of each cell
+        coming first or last in it. Adaptive ECE: the share of the samples in the cells that a bin
+        edge cuts. Metrics not named here are exact to 1e-9 or have no simple bound (smooth ECE,
+        AUPR, FPR: measured at under 1e-3 where cells hold under 1 % of the samples each).
+        """
+        ranked = self.ranked()
+        pairs = float(ranked.hits.sum()) * float(ranked.misses.sum())
+        ties = float(ranked.hits @ ranked.misses)
+        before = np.cumsum(ranked.count[::-1])[::-1] - ranked.count
+        late = float((ranked.misses * ranked.hits / (2 * (before + 1))).sum()) / ranked.total
+        cuts = bin_sums(ranked, self.bins, "mass").cuts[1:-1]
+        near = np.unique(np.concatenate((cuts - 1, cuts)).clip(0, len(ranked.count) - 1))
+        return {
+            "auroc": ties / (2 * pairs) if pairs else 0.0,
+            "aurc": late,
+            "eaurc": late,
+            "adaptive_ece": float(ranked.count[near].sum()) / ranked.total,
+        }
+
+    def _need_samples(self) -> None:
+        if not self.num_samples:
+            raise InputError("The accumulator has seen no sample yet; call update first.")
