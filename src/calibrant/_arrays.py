@@ -84,7 +84,7 @@ def over_chunks(
     """
     slices = list(row_slices(num_rows, num_columns))
     workers = min(num_threads(), len(slices))
-    if workers < 2 or num_rows * num_columns < PARALLEL_ELEMENTS:
+    if workers <= 1 or num_rows * num_columns < PARALLEL_ELEMENTS:
         return [work(iter(slices))]
     with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(lambda first: work(iter(slices[first::workers])), range(workers)))

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import re
-import tempfile
+import secrets
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -51,7 +51,7 @@ class Columns:
 def read(path: str | Path, labels: str | Path | None = None) -> Columns:
     """Read any supported file; ``labels`` names the second file of a npy pair."""
     path = Path(path)
-    reader = _choose(path, READERS)
+    reader: Callable[[Path], Columns] = _choose(path, READERS)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file. Check the path and the working directory.")
     if labels is None:
@@ -66,13 +66,12 @@ def write(path: str | Path, columns: Columns) -> None:
     """Write a file under a temporary name and rename it: a reader never sees half a file."""
     path = Path(path)
     writer = _choose(path, WRITERS)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".tmp")
-    os.close(handle)
+    temporary = path.with_name(f".{path.stem}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
-        writer(Path(temporary), columns)
-        Path(temporary).replace(path)
+        writer(temporary, columns)
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
@@ -85,20 +84,20 @@ def _choose(path: Path, table: dict[str, Any]) -> Any:
         raise refuse("path", rule, f"got {path.name!r}", "Convert or rename the file.") from None
 
 
-# --- npz and npy ---------------------------------------------------------------------------------
+# --- npz and npy ------------------------------------------------------------------------------
 
 
 def _read_npz(path: Path) -> Columns:
-    with _clear_errors(path, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError):
-        with zipfile.ZipFile(path) as archive:
-            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-            unknown = [name for name in members if name not in (*ARRAY_NAMES, META_KEY)]
-            if unknown:
-                raise _unknown(path, "array", unknown[0])
-            arrays = {}
-            for name, info in members.items():
-                with archive.open(info) as stream:
-                    arrays[name] = _read_npy(stream, info.file_size, f"{path.name}: {name}")
+    damage = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError)
+    with _clear_errors(path, *damage), zipfile.ZipFile(path) as archive:
+        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        unknown = [name for name in members if name not in (*ARRAY_NAMES, META_KEY)]
+        if unknown:
+            raise _unknown(path, "array", unknown[0])
+        arrays = {}
+        for name, info in members.items():
+            with archive.open(info) as stream:
+                arrays[name] = _read_npy(stream, info.file_size, f"{path.name}: {name}")
     header = arrays.pop(META_KEY, None)
     return _with_header(path, arrays, None if header is None else header.tobytes())
 
@@ -143,13 +142,12 @@ def _read_npy(stream: IO[bytes], file_size: int, where: str) -> NDArray[Any]:
             "short or damaged. Save it again."
         )
     data = np.empty(math.prod(shape), dtype=dtype)
-    target = memoryview(data.view(np.uint8)).cast("B") if declared else memoryview(b"")
-    filled = 0
+    raw, filled = data.view(np.uint8), 0
     while filled < declared:
         piece = stream.read(min(declared - filled, 1 << 24))
         if not piece:
             raise InputError(f"{where} ends early, after {filled:,} of {declared:,} bytes.")
-        target[filled : filled + len(piece)] = piece
+        raw[filled : filled + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
         filled += len(piece)
     return data.reshape(shape, order="F" if fortran else "C")
 
@@ -163,7 +161,7 @@ def _write_npz(path: Path, columns: Columns) -> None:
         np.savez(stream, allow_pickle=False, **arrays)
 
 
-# --- Parquet and CSV -----------------------------------------------------------------------------
+# --- Parquet and CSV --------------------------------------------------------------------------
 
 
 def _read_parquet(path: Path) -> Columns:
@@ -188,7 +186,7 @@ def _write_parquet(path: Path, columns: Columns) -> None:
 
 
 def _read_csv(path: Path) -> Columns:
-    import pyarrow.csv as csv  # noqa: PLC0415
+    from pyarrow import csv  # noqa: PLC0415
 
     with path.open("rb") as stream:
         first = stream.readline(1 << 24)
@@ -201,7 +199,7 @@ def _read_csv(path: Path) -> Columns:
 
 
 def _write_csv(path: Path, columns: Columns) -> None:
-    import pyarrow.csv as csv  # noqa: PLC0415
+    from pyarrow import csv  # noqa: PLC0415
 
     header = columns.header()
     with path.open("wb") as stream:
@@ -263,8 +261,11 @@ def _from_arrow(column: Any, where: str) -> NDArray[Any]:
         column = column.combine_chunks()
     kind = column.type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        lengths = pc.list_value_length(column)
-        low, high = pc.min_max(lengths).as_py().values()
+        lengths = np.asarray(pc.list_value_length(column))
+        low, high = (
+            lengths.min(initial=0) if not len(lengths) else lengths.min(),
+            lengths.max(initial=0),
+        )
         if low != high:
             raise InputError(f"{where} has lists of {low} to {high} entries; give each row K.")
         values = _from_arrow(column.flatten(), where)
@@ -275,19 +276,22 @@ def _from_arrow(column: Any, where: str) -> NDArray[Any]:
     return array
 
 
-# --- safetensors ---------------------------------------------------------------------------------
+# --- safetensors ------------------------------------------------------------------------------
 
 
 def _read_safetensors(path: Path) -> Columns:
     safetensors = _import_safetensors()
-    with _clear_errors(path, safetensors.SafetensorError):
-        with safetensors.safe_open(path, framework="numpy") as file:
-            check_size(path.stat().st_size, path.name)
-            unknown = [name for name in file.keys() if name not in ARRAY_NAMES]  # noqa: SIM118
-            if unknown:
-                raise _unknown(path, "array", unknown[0])
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            header = (file.metadata() or {}).get(META_KEY)
+    check_size(path.stat().st_size, path.name)
+    with (
+        _clear_errors(path, safetensors.SafetensorError),
+        safetensors.safe_open(path, framework="numpy") as file,
+    ):
+        names = list(file.keys())
+        unknown = [name for name in names if name not in ARRAY_NAMES]
+        if unknown:
+            raise _unknown(path, "array", unknown[0])
+        arrays = {name: file.get_tensor(name) for name in names}
+        header = (file.metadata() or {}).get(META_KEY)
     return _with_header(path, arrays, None if header is None else header.encode())
 
 
@@ -309,7 +313,7 @@ def _import_safetensors() -> Any:
     return safetensors
 
 
-# --- what the formats share ----------------------------------------------------------------------
+# --- what the formats share -------------------------------------------------------------------
 
 READERS: dict[str, Callable[[Path], Columns]] = {
     ".npz": _read_npz,
@@ -344,16 +348,17 @@ def physical_memory() -> int:
         return 64 << 30
 
 
+FILE_ERRORS: tuple[type[Exception], ...] = (ValueError, EOFError, OSError, MemoryError)
+
+
 @contextmanager
 def _clear_errors(path: Path, *kinds: type[Exception]) -> Iterator[None]:
     """Turn the many errors of damaged files into one sentence."""
     try:
         yield
-    except InputError:
+    except (InputError, FileNotFoundError):
         raise
-    except FileNotFoundError:
-        raise
-    except (ValueError, EOFError, OSError, UnicodeDecodeError, MemoryError, *kinds) as error:
+    except FILE_ERRORS + kinds as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError(
             f"{path.name} cannot be read as {path.suffix.lstrip('.')}: {reason}. The file is "

@@ -8,8 +8,8 @@ so that confidence = 1 / (1 + s). Keeping ``s`` instead of the confidence keeps 
 samples when every confidence prints as 1.0.
 
 Precision. In float32 the difference z_j - z_t loses digits when it is large, which is exactly when
-``s`` is tiny. So no such difference is taken: s = exp(b - z_t) * S with S = sum_{j != t} exp(z_j - b)
-and the factor in float64. The base b is 0 for rows whose exponentials stay well inside float32,
+``s`` is tiny. So no such difference is taken: s = exp(b - z_t) * S with the factor in float64 and
+S = sum_{j != t} exp(z_j - b). The base b is 0 for rows whose exponentials stay well inside float32,
 which is nearly all and needs no subtraction, and the runner-up's logit for the others. ``s`` is
 then right to about 3e-7 relative, down to 1e-300.
 """
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,7 @@ class Block:
 
 
 Consumer = Callable[[Block], None]
+Made = TypeVar("Made", bound=Consumer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class RowSummary:
     odds: Float64
     confidence: Float64
     label_log_prob: Float64
+    label_prob: Float64
     brier: Float64
     entropy: Float64
 
@@ -74,7 +76,7 @@ class RowSummary:
     def empty(cls, num_rows: int) -> RowSummary:
         """Columns to be written."""
         integers, flags = np.empty(num_rows, dtype=np.int64), np.empty(num_rows, dtype=np.bool_)
-        return cls(integers, flags, *np.empty((5, num_rows)))
+        return cls(integers, flags, *np.empty((6, num_rows)))
 
 
 def summarise(
@@ -82,8 +84,8 @@ def summarise(
     labels: Int,
     kind: Kind,
     predicted: Int | None = None,
-    consume: Callable[[], Consumer] | None = None,
-) -> tuple[RowSummary, list[Consumer]]:
+    consume: Callable[[], Made] | None = None,
+) -> tuple[RowSummary, list[Made]]:
     """Make the O(N) columns of a score matrix in one pass over it.
 
     ``predicted`` is what ``first_bad_row`` found, if it looked for it.
@@ -94,12 +96,10 @@ def summarise(
     num_rows, num_classes = scores.shape
     exact = kind == "probs" or scores.dtype == np.float64 or num_classes <= EXACT_CLASSES
     dtype = np.dtype(np.float64 if exact else np.float32)
-    sweep = (_ProbSweep if kind == "probs" else _LogitSweep)(
-        scores, labels, dtype, predicted
-    )
+    sweep = (_ProbSweep if kind == "probs" else _LogitSweep)(scores, labels, dtype, predicted)
     size = min(num_rows, chunk_rows(num_classes)) * num_classes
 
-    def work(slices: Iterator[slice]) -> Consumer | None:
+    def work(slices: Iterator[slice]) -> Made | None:
         consumer = consume() if consume else None
         buffers = np.empty((2, size), dtype=dtype)
         for rows in slices:
@@ -135,16 +135,14 @@ def predict_and_check(logits: Float) -> tuple[Int | None, int | None]:
                 top = chunk.max(axis=1)
             bad = np.flatnonzero(~np.isfinite(top))
             if len(bad):
-                return rows.start + int(bad[0])
+                return int(rows.start + bad[0])
         return None
 
     found = [row for row in over_chunks(work, num_rows, num_classes) if row is not None]
-    return predicted, min(found, default=None)
+    return predicted, min(found) if found else None
 
 
-def entry_probs(
-    scores: Float, kind: Kind, summary: RowSummary, rows: Int, classes: Int
-) -> Float64:
+def entry_probs(scores: Float, kind: Kind, summary: RowSummary, rows: Int, classes: Int) -> Float64:
     """Probabilities of single entries (row, class) in float64."""
     entry = scores[rows, classes].astype(np.float64)
     if kind == "probs":
@@ -170,7 +168,8 @@ class _Sweep:
         self.scores, self.labels, self.dtype = scores, labels, dtype
         self.known = predicted is not None
         self.narrow = scores.shape[1] <= NARROW_CLASSES
-        self.axis, self.expand = (0, np.s_[None, :]) if self.narrow else (1, np.s_[:, None])
+        self.axis = 0 if self.narrow else 1
+        self.expand: Any = np.s_[None, :] if self.narrow else np.s_[:, None]
         self.out = RowSummary.empty(len(labels))
         if predicted is not None:
             self.out.predicted[:] = predicted
@@ -206,7 +205,8 @@ class _Sweep:
     def row_dot(self, a: Float, b: Float) -> Float:
         """Sum over the classes of the product."""
         with np.errstate(invalid="ignore", over="ignore"):  # mended by the caller
-            return np.einsum("kn,kn->n", a, b) if self.narrow else np.vecdot(a, b)
+            dot: Float = np.einsum("kn,kn->n", a, b) if self.narrow else np.vecdot(a, b)
+        return dot
 
 
 class _LogitSweep(_Sweep):
@@ -262,9 +262,7 @@ class _LogitSweep(_Sweep):
             total = np.vecdot(exp, self.ones)  # a faster sum than sum()
         return [total, self.row_dot(exp, exp), self.row_dot(exp, logs)]
 
-    def shift(
-        self, work: Float, exp: Float, bad: Int, rows: slice, sums: list[Float]
-    ) -> None:
+    def shift(self, work: Float, exp: Float, bad: Int, rows: slice, sums: list[Float]) -> None:
         """Do the ``bad`` rows of a chunk again, relative to their runner-up."""
         pick = np.s_[:, bad] if self.narrow else np.s_[bad, :]
         logits = work[pick]
@@ -284,7 +282,8 @@ class _LogitSweep(_Sweep):
     def scale(self, rows: slice) -> Float64:
         """What the exponentials of these rows are multiplied by to give probabilities."""
         factor = np.exp(self.base[rows].astype(np.float64) - self.top[rows])
-        return factor / (1 + factor * self.total[rows])
+        scale: Float64 = factor / (1 + factor * self.total[rows])
+        return scale
 
     def finish(self) -> RowSummary:
         """Turn the sums of all rows into the per-sample quantities."""
@@ -316,6 +315,7 @@ class _LogitSweep(_Sweep):
         out.odds[rows] = odds
         out.confidence[rows] = confidence
         out.label_log_prob[rows] = label_log_odds - log_norm
+        out.label_prob[rows] = label_odds * confidence
         out.brier[rows] = (miss**2 + rest) * confidence**2
         out.entropy[rows] = np.maximum(log_norm - confidence * log_moment, 0)
 
@@ -326,7 +326,7 @@ class _ProbSweep(_Sweep):
     def fill(self, rows: slice, buffers: Float) -> Float:
         """Write the columns of a chunk; return its probabilities without the predicted class."""
         given, logs = self.laid_out(rows, buffers)
-        probs = buffers[0][: given.size].reshape(given.shape)
+        probs: Float = buffers[0][: given.size].reshape(given.shape)
         np.divide(given, snapped(given.sum(axis=self.axis))[self.expand], out=probs)
         top_at, flat = self.find_top(probs, rows), probs.ravel()
         label_prob = flat[self.flat_index(self.labels[rows], self.scores.shape[1])]
@@ -344,6 +344,7 @@ class _ProbSweep(_Sweep):
         out.correct[rows] = correct
         out.confidence[rows] = confidence
         out.odds[rows] = rest / confidence
+        out.label_prob[rows] = label_prob
         out.brier[rows] = miss**2 + others
         with np.errstate(divide="ignore"):
             out.label_log_prob[rows] = np.log(label_prob)

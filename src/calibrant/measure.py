@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from calibrant import inference
 from calibrant import metrics as m
 from calibrant._checks import (
     InputError,
@@ -16,9 +17,8 @@ from calibrant._checks import (
     check_norm,
     refuse,
 )
-from calibrant.inference import Difference, Interval, intervals, paired_differences
+from calibrant.inference import Difference, Interval, paired_differences
 from calibrant.metrics._binning import Binning
-from calibrant.metrics._sample import Sample
 from calibrant.predictions import Confidences, Predictions
 from calibrant.streaming import Accumulator
 
@@ -79,8 +79,10 @@ class Panel:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; what is undefined is None."""
-        rows = {name: {"value": _plain(found.value), "low": _plain(found.low),
-                       "high": _plain(found.high)} for name, found in self.measured.items()}  # fmt: skip
+        rows = {
+            name: {"value": _plain(f.value), "low": _plain(f.low), "high": _plain(f.high)}
+            for name, f in self.measured.items()
+        }
         return {
             "num_samples": self.num_samples,
             "num_classes": self.num_classes,
@@ -118,7 +120,7 @@ class Panel:
         return f"{self.num_samples:,} samples, {classes}\n\n{aligned(rows)}"
 
 
-def measure(
+def measure(  # noqa: PLR0913 - all but the first are keywords with defaults
     p: Predictions | Confidences,
     *,
     intervals: bool = True,
@@ -159,27 +161,16 @@ def measure(
     NLL       1.1629   lower
     """
     names = _names_for(p, metrics)
-    options = {"bins": check_bins(bins), "norm": check_norm(norm), "binning": binning}
     check_choice("binning", binning, ("width", "mass"))
-    by_metric = _options_by_metric(names, **options)
+    by_metric = _options_by_metric(names, check_bins(bins), check_norm(norm), binning)
     if intervals:
-        found = _intervals(p, names, by_metric, level, replicates, seed)
+        found = inference.intervals(p, names, options=by_metric, level=level,
+                                    replicates=replicates, seed=seed)  # fmt: skip
     else:
-        check_fraction("level", level, example=0.95)
-        values = _values(p, names, by_metric)
-        found = {name: Interval(values[name], *NO_INTERVAL, level) for name in names}
+        values = inference.values_of(p, names, options=by_metric)
+        found = {name: Interval(values[name], *NO_INTERVAL) for name in names}
     classes = p.num_classes if isinstance(p, Predictions) else None
-    return Panel(p.num_samples, classes, found, options)
-
-
-_intervals_of = intervals
-
-
-def _intervals(
-    p: Predictions | Confidences, names: Sequence[str], options: Mapping[str, Mapping[str, Any]],
-    level: float, replicates: int, seed: int,
-) -> dict[str, Interval]:  # fmt: skip
-    return _intervals_of(p, names, options=options, level=level, replicates=replicates, seed=seed)
+    return Panel(p.num_samples, classes, found, by_metric["ece"])
 
 
 def _names_for(p: Predictions | Confidences, metrics: Sequence[str] | None) -> list[str]:
@@ -208,30 +199,14 @@ BINNED = ("adaptive_ece", "debiased_ece", "classwise_ece", "mce", "overconfidenc
 
 
 def _options_by_metric(
-    names: Sequence[str], *, bins: int, norm: float, binning: Binning
+    names: Sequence[str], bins: int, norm: float, binning: Binning
 ) -> dict[str, dict[str, Any]]:
     options: dict[str, dict[str, Any]] = {name: {"bins": bins} for name in names if name in BINNED}
     options["ece"] = {"bins": bins, "norm": norm, "binning": binning}
     return options
 
 
-def _values(
-    p: Predictions | Confidences, names: Sequence[str], options: Mapping[str, Mapping[str, Any]]
-) -> dict[str, float]:
-    """Values alone. Classwise ECE goes first: its pass over the scores also makes the columns."""
-    values: dict[str, float] = {}
-    if "classwise_ece" in names:
-        values["classwise_ece"] = m.classwise_ece(p, **options["classwise_ece"])
-    sample = Sample.of(p)
-    for name in names:
-        if name != "classwise_ece":
-            values[name] = m.METRICS[name].function(sample, **options.get(name, {}))
-    return values
-
-
-def panel_of_stream(
-    total: Accumulator, *, norm: float = 1, binning: Binning = "width"
-) -> Panel:
+def panel_of_stream(total: Accumulator, *, norm: float = 1, binning: Binning = "width") -> Panel:
     """The panel of everything an accumulator has seen, without intervals."""
     values = total.result(norm=norm, binning=binning)
     found = {name: Interval(values[name], *NO_INTERVAL) for name in PANEL}
@@ -239,7 +214,7 @@ def panel_of_stream(
     return Panel(total.num_samples, total.num_classes, found, options)
 
 
-# --- comparing models ------------------------------------------------------------------------------
+# --- comparing models -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -366,8 +341,7 @@ def compare(
         chosen = [name for name in COMPARED if m.METRICS[name].top_label or not only_top]
     for p in models.values():
         names = _names_for(p, chosen)
-    options = _options_by_metric(names, bins=check_bins(bins), norm=check_norm(norm),
-                                 binning=binning)  # fmt: skip
+    options = _options_by_metric(names, check_bins(bins), check_norm(norm), binning)
     check_fraction("level", level, example=0.95)
     values, differences = paired_differences(
         models, names, options=options, level=level, replicates=replicates, seed=seed
@@ -386,14 +360,15 @@ def _check_comparable(models: Mapping[str, Predictions | Confidences]) -> None:
             rule = "must hold the same samples"
             got = f"got {first.num_samples:,} in {first_name!r} and {p.num_samples:,} in {name!r}"
             raise refuse("models", rule, got, "Predict the same test set with each.")
-        both = isinstance(first, Predictions) and isinstance(p, Predictions)
-        if both and (first.labels != p.labels).any():
+        if not isinstance(first, Predictions) or not isinstance(p, Predictions):
+            continue
+        if (first.labels != p.labels).any():
             rule = "must hold the same samples in the same order"
             got = f"got different labels in {first_name!r} and {name!r}"
             raise refuse("models", rule, got, "Sort both by sample id before comparing.")
 
 
-# --- how numbers look ------------------------------------------------------------------------------
+# --- how numbers look -------------------------------------------------------------------------
 
 
 def show(value: float, *, percent: bool, signed: bool = False) -> str:

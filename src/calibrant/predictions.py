@@ -90,10 +90,9 @@ class Predictions(_Frozen):
             classes=names,
             meta=_frozen_meta(meta),
         )
-        if kind == "logits":
-            self.__dict__["_predicted"] = _check_logits(scores)
-        else:
-            self.__dict__["_predicted"] = _check_probs(scores)
+        if kind == "probs":
+            _check_probs(scores)
+        self.__dict__["_predicted"] = _check_logits(scores) if kind == "logits" else None
 
     labels: Int
     classes: tuple[str, ...] | None
@@ -157,7 +156,7 @@ class Predictions(_Frozen):
             f"from {self._kind})"
         )
 
-    # --- matrices, made when asked for and not kept ----------------------------------------------
+    # --- matrices, made when asked for and not kept -------------------------------------------
 
     @property
     def logits(self) -> Float:
@@ -175,15 +174,15 @@ class Predictions(_Frozen):
         log_probs = self.log_probs
         return np.exp(log_probs, out=log_probs)
 
-    # --- columns, made once and kept ---------------------------------------------------------------
+    # --- columns, made once and kept ----------------------------------------------------------
 
     @cached_property
     def _summary(self) -> _rows.RowSummary:
         return self._sweep()[0]
 
     def _sweep(
-        self, consume: Callable[[], _rows.Consumer] | None = None
-    ) -> tuple[_rows.RowSummary, list[_rows.Consumer]]:
+        self, consume: Callable[[], _rows.Made] | None = None
+    ) -> tuple[_rows.RowSummary, list[_rows.Made]]:
         """One pass over the scores: the columns, and what the consumers of blocks made."""
         return _rows.summarise(self._scores, self.labels, self._kind, self._predicted, consume)
 
@@ -227,7 +226,20 @@ class Predictions(_Frozen):
         """Samples from least to most confident."""
         return np.argsort(self._summary.odds)[::-1]
 
-    # --- other predictions out of these --------------------------------------------------------------
+    # --- other predictions out of these -------------------------------------------------------
+
+    def _slab(self, rows: slice) -> Predictions:
+        """A range of rows, without copying or checking again."""
+        part = object.__new__(Predictions)
+        part.__dict__.update(
+            _kind=self._kind,
+            _scores=self._scores[rows],
+            _predicted=None if self._predicted is None else self._predicted[rows],
+            labels=self.labels[rows],
+            classes=self.classes,
+            meta=self.meta,
+        )
+        return part
 
     def take(self, indices: Any) -> Predictions:
         """Return the samples at ``indices`` (integers, or a mask), with their metadata."""
@@ -253,7 +265,7 @@ class Predictions(_Frozen):
         order = np.random.default_rng(seed).permutation(self.num_samples)
         return self.take(np.sort(order[:size])), self.take(np.sort(order[size:]))
 
-    # --- files ----------------------------------------------------------------------------------------
+    # --- files --------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
         """Write npz, Parquet, CSV or safetensors, by the file's ending."""
@@ -389,7 +401,7 @@ def _only(columns: _files.Columns, path: str | Path, names: tuple[str, ...]) -> 
     return dict(columns.arrays)
 
 
-# --- checks ---------------------------------------------------------------------------------------
+# --- checks -----------------------------------------------------------------------------------
 
 
 def _check_matrix(scores: Float, name: str) -> Float:

@@ -11,15 +11,17 @@ count as ties; ``error_bounds`` says how far off that can be.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from calibrant import _files
 from calibrant import metrics as m
 from calibrant._arrays import Bool, Float64, Int, over_chunks
 from calibrant._checks import InputError, check_bins, check_choice, check_norm, refuse
-from calibrant._rows import ROW_COST, RowSummary
+from calibrant._rows import ROW_COST
 from calibrant.metrics._binning import Binning, BinSums, bin_sums, width_index
 from calibrant.metrics._classwise import ClasswiseCounts, summarise_and_count
 from calibrant.metrics._sample import Ranked
@@ -51,18 +53,22 @@ class _Counts:
         self.impossible = 0  # labels of probability 0: the NLL is then infinite
         self.classwise = ClasswiseCounts(num_classes, bins)
 
-    def add_rows(self, summary: RowSummary, rows: slice) -> None:
-        """Add a range of samples, all but their classwise counts."""
-        confidence, correct = summary.confidence[rows], summary.correct[rows]
-        parts = _halves(confidence)
-        _count_into(self.width, width_index(confidence, self.width.shape[1]), correct, parts)
-        _count_into(self.cells, cell_of(summary.odds[rows]), correct, parts)
-        loss = -summary.label_log_prob[rows]
-        finite = np.isfinite(loss)
-        self.impossible += int(len(loss) - np.count_nonzero(finite))
-        self.totals["nll"] += exact_sum(loss if finite.all() else loss[finite])
-        self.totals["brier"] += exact_sum(summary.brier[rows])
-        self.totals["entropy"] += exact_sum(summary.entropy[rows])
+    def add_rows(self, p: Predictions) -> None:
+        """Add a slab of predictions."""
+        summary, classwise = summarise_and_count(p, self.width.shape[1])
+        self.classwise.add(classwise)
+        parts = _halves(summary.confidence)
+        index = width_index(summary.confidence, self.width.shape[1])
+        _count_into(self.width, index, summary.correct, parts)
+        _count_into(self.cells, cell_of(summary.odds), summary.correct, parts)
+        loss = -summary.label_log_prob
+        self.totals["brier"] += exact_sum(summary.brier)
+        self.totals["entropy"] += exact_sum(summary.entropy)
+        if p.num_samples and np.isinf(loss.max()):
+            finite = loss[np.isfinite(loss)]
+            self.impossible += len(loss) - len(finite)
+            loss = finite
+        self.totals["nll"] += exact_sum(loss)
 
     def add(self, other: _Counts) -> None:
         """Add another's counts to these."""
@@ -79,12 +85,15 @@ def _count_into(table: Int, index: Int, correct: Bool, parts: tuple[Float64, Flo
 
     ``bincount`` adds floats; whole numbers below 2^53 it adds exactly.
     """
-    cells = table.shape[1]
-    counts = np.bincount(index * 2 + correct, minlength=2 * cells).reshape(cells, 2)
-    table[0] += counts.sum(axis=1)
-    table[1] += counts[:, 1]
-    for row, part in zip(table[2:], parts, strict=True):
-        row += np.bincount(index, weights=part, minlength=cells).astype(np.int64)
+    first = int(index.min())
+    index = index - first
+    counts = np.bincount(index * 2 + correct)
+    counts = np.append(counts, 0) if len(counts) % 2 else counts
+    part = table[:, first : first + len(counts) // 2]
+    part[0] += counts[::2] + counts[1::2]
+    part[1] += counts[1::2]
+    part[2] += np.bincount(index, weights=parts[0]).astype(np.int64)
+    part[3] += np.bincount(index, weights=parts[1]).astype(np.int64)
 
 
 def _halves(values: Float64) -> tuple[Float64, Float64]:
@@ -111,7 +120,8 @@ def exact_sum(values: Float64) -> int:
 def cell_of(odds: Float64) -> Int:
     """Histogram cell of the odds against each prediction."""
     bits = odds.astype(np.float32).view(np.int32) >> _CELL_SHIFT
-    return np.clip(bits - _FIRST_CELL, 0, NUM_CELLS - 1)
+    cells: Int = np.clip(bits - _FIRST_CELL, 0, NUM_CELLS - 1).astype(np.int64)
+    return cells
 
 
 class Accumulator:
@@ -156,22 +166,24 @@ class Accumulator:
         """Add a batch: Predictions, or arrays or tensors as ``Predictions`` takes them."""
         if predictions is None:
             predictions = Predictions(logits=logits, probs=probs, labels=labels)
-        if predictions.num_classes != self.num_classes:
-            rule = f"must have {self.num_classes} classes like the batches before"
-            got = f"got {predictions.num_classes}"
-            raise refuse("batch", rule, got, "Use one accumulator for each set of classes.")
-
-        summary, classwise = summarise_and_count(predictions, self.bins)
-        self._counts.classwise.add(classwise)
+        self._check_classes(predictions)
 
         def work(slices: Iterator[slice]) -> _Counts:
             counts = _Counts(self.num_classes, self.bins)
             for rows in slices:
-                counts.add_rows(summary, rows)
+                counts.add_rows(predictions._slab(rows))
             return counts
 
-        for counts in over_chunks(work, predictions.num_samples, ROW_COST):
+        # A thread works through slabs small enough that all their columns stay in the cache.
+        cost = max(self.num_classes, ROW_COST)
+        for counts in over_chunks(work, predictions.num_samples, cost):
             self._counts.add(counts)
+
+    def _check_classes(self, predictions: Predictions) -> None:
+        if predictions.num_classes != self.num_classes:
+            rule = f"must have {self.num_classes} classes like the batches before"
+            got = f"got {predictions.num_classes}"
+            raise refuse("batch", rule, got, "Use one accumulator for each set of classes.")
 
     def merge(self, other: Accumulator) -> Accumulator:
         """Add what another accumulator has seen to this one, and return this one."""
@@ -248,3 +260,65 @@ class Accumulator:
     def _need_samples(self) -> None:
         if not self.num_samples:
             raise InputError("The accumulator has seen no sample yet; call update first.")
+
+
+# Rows of a batch read from Parquet: large enough to keep both threads busy, small enough that a few
+# of them in flight stay far below a gigabyte for a thousand classes.
+BATCH_ELEMENTS = 4_000_000
+
+
+def accumulate_parquet(
+    paths: Sequence[str | Path],
+    *,
+    bins: int = 15,
+    progress: Callable[[int, int], None] | None = None,
+) -> Accumulator:
+    """Accumulate Parquet files that may be larger than memory.
+
+    Columns are those of ``Predictions.load``. ``progress`` is called with rows done and rows in
+    all.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - Arrow costs 0.1 s to import
+    import pyarrow.dataset as ds  # noqa: PLC0415
+
+    files = [str(path) for path in paths]
+    for file in files:
+        if not Path(file).is_file():
+            raise FileNotFoundError(f"{file}: no such file. Check the path or the pattern.")
+    try:
+        data = ds.dataset(files, format="parquet")
+        rows = data.count_rows()
+        total, done = None, 0
+        size = max(1024, BATCH_ELEMENTS // max(len(data.schema.names), 1))
+        # Two batches ahead and one file at a time: memory stays flat, reading still overlaps.
+        batches = data.to_batches(batch_size=size, batch_readahead=2, fragment_readahead=1)
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            predictions = _from_batch(batch, files[0])
+            total = total or Accumulator(predictions.num_classes, bins=bins)
+            total.update(predictions)
+            done += batch.num_rows
+            if progress:
+                progress(done, rows)
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"The Parquet files cannot be read: {reason}. Save them again.") from error
+    if total is None:
+        raise refuse("paths", "must hold at least one row", "got none", "Check the pattern.")
+    return total
+
+
+def _from_batch(batch: Any, where: str) -> Predictions:
+    arrays = _files.table_arrays(batch, Path(where).name)
+    if "confidence" in arrays:
+        rule, advice = "must hold logits or probs", "Leave --stream out for confidences."
+        raise refuse("paths", rule, "got confidence columns", advice)
+    if "labels" not in arrays:
+        rule, advice = "must hold a column label", "Name the label column 'label'."
+        raise refuse("paths", rule, f"got {', '.join(arrays)}", advice)
+    return Predictions(
+        logits=arrays.get("logits"), probs=arrays.get("probs"), labels=arrays["labels"]
+    )

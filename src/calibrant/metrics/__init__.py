@@ -33,7 +33,7 @@ from calibrant.metrics._decompositions import (
     refinement_nll,
 )
 from calibrant.metrics._kernel import kde_ece, mmce, skce
-from calibrant.metrics._ranking import aupr_error, aupr_success, auroc, aurc, eaurc, fpr95
+from calibrant.metrics._ranking import aupr_error, aupr_success, aurc, auroc, eaurc, fpr95
 from calibrant.metrics._scores import accuracy, brier, mean_confidence, mean_entropy, nll
 from calibrant.metrics._smooth import smooth_ece
 
@@ -47,8 +47,8 @@ __all__ = [
     "adaptive_ece",
     "aupr_error",
     "aupr_success",
-    "auroc",
     "aurc",
+    "auroc",
     "brier",
     "brier_decomposition",
     "classwise_ece",
@@ -66,8 +66,8 @@ __all__ = [
     "mmce",
     "nll",
     "overconfidence_error",
-    "reliability",
     "refinement_nll",
+    "reliability",
     "skce",
     "smooth_ece",
     "sweep_ece",

@@ -321,4 +321,6 @@ def _norm_of_gaps(share: Float64, gap: Float64, norm: float) -> float:
     largest = float(gap.max())
     if largest == 0:
         return 0.0
-    return largest * float(share @ (gap / largest) ** norm) ** (1 / norm)  # safe for large p
+    # Gaps relative to the largest, so that large p do not underflow.
+    mean_power = float(share @ (gap / largest) ** norm)
+    return float(largest * mean_power ** (1 / norm))

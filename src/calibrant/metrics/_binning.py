@@ -44,7 +44,8 @@ class BinSums:
     @property
     def share(self) -> Float64:
         """Share of the samples in each bin."""
-        return self.count / self.count.sum()
+        share: Float64 = self.count / self.count.sum()
+        return share
 
     @property
     def _divisor(self) -> Float64:
@@ -93,12 +94,13 @@ def width_index(values: Float64, bins: int) -> Int:
     >>> width_index(np.array([0.0, 0.2, 0.2000001, 1.0]), 5)
     array([0, 0, 1, 4])
     """
-    edges = width_edges(bins)
-    index = np.maximum(np.ceil(values * bins) - 1, 0).astype(np.int64)
-    # The product is rounded; the edges decide.
-    index -= values <= edges[index]
-    index += values > edges[index + 1]
-    return np.maximum(index, 0)
+    scaled = values * bins
+    index = np.maximum(np.ceil(scaled).astype(np.int64) - 1, 0)
+    # The product is rounded, so values this close to an edge are compared with the edge itself.
+    close = np.flatnonzero(np.abs(scaled - np.rint(scaled)) < 1e-9 * bins)
+    if len(close):
+        index[close] = np.searchsorted(width_edges(bins)[1:-1], values[close], side="left")
+    return index
 
 
 def mass_ranks(total: float, bins: int) -> Float64:
@@ -108,5 +110,6 @@ def mass_ranks(total: float, bins: int) -> Float64:
     confidences is not split: it goes where its middle sample falls.
     """
     small, larger = divmod(total, bins)
-    number = np.arange(1, bins)
-    return number * small + np.minimum(number, larger)
+    number = np.arange(1.0, bins)
+    ranks: Float64 = number * small + np.minimum(number, larger)
+    return ranks

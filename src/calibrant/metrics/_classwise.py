@@ -8,6 +8,7 @@ data were cut into shards.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 
@@ -65,8 +66,7 @@ def summarise_and_count(p: Predictions, bins: int) -> tuple[RowSummary, Classwis
     counts = ClasswiseCounts(p.num_classes, bins)
     for part in parts:
         counts.prob[:, 0] += part.sums
-    cells = Cells.of(p, summary, bins, [place for part in parts for place in part.places])
-    counts.add_cells(cells)
+    counts.add_cells(Cells.of(p, summary, bins, parts))
     return summary, counts
 
 
@@ -113,26 +113,28 @@ def mean_gap_norm(count: Float64, residual: Float64, norm: float) -> Float64:
     """Mean over classes of (sum_b n_b/N |residual_b / n_b|^p)^(1/p), over the last two axes."""
     total = count.sum(axis=-1)
     if norm == 1:
-        per_class: Float64 = np.abs(residual).sum(axis=-1) / total
-        return per_class.mean(axis=-1)
-    gap = np.abs(residual) / np.where(count > 0, count, 1)
-    if np.isinf(norm):
-        return gap.max(axis=-1).mean(axis=-1)
-    share = count / total[..., None]
-    powers: Float64 = (share * gap**norm).sum(axis=-1) ** (1 / norm)
-    return powers.mean(axis=-1)
+        per_class = np.abs(residual).sum(axis=-1) / total
+    else:
+        gap = np.abs(residual) / np.where(count > 0, count, 1)
+        if np.isinf(norm):
+            per_class = gap.max(axis=-1)
+        else:
+            per_class = (count / total[..., None] * gap**norm).sum(axis=-1) ** (1 / norm)
+    mean: Float64 = per_class.mean(axis=-1)
+    return mean
 
 
 class FirstBinSplit:
     """Takes blocks apart: probabilities of the first bin stay, those above are noted and set to 0.
 
-    Probabilities are in units of 2^-30. ``places`` are positions row * K + class.
+    Probabilities are in units of 2^-30. ``places`` are positions row * K + class of ``values``.
     """
 
     def __init__(self, num_classes: int, bins: int) -> None:
         self.num_classes = num_classes
         self.bar = UNITS / bins * _SLACK
         self.places: list[Int] = []
+        self.values: list[Float] = []
 
     def split(self, block: Block) -> Float:
         """Return the probabilities of the first bin, in the block's own memory."""
@@ -141,6 +143,7 @@ class FirstBinSplit:
         low *= scale[None, :] if block.narrow else scale[:, None]
         flat = low.ravel()
         at = np.flatnonzero(flat > self.bar)
+        self.values.append(flat[at])
         flat[at] = 0
         if block.narrow:
             classes, rows = np.divmod(at, low.shape[1])
@@ -174,21 +177,27 @@ class Cells:
     label_cell: Int
 
     @classmethod
-    def of(cls, p: Predictions, summary: RowSummary, bins: int, places: list[Int]) -> Cells:
-        """Compute the noted entries and the predicted classes in float64, and bin them."""
-        row, classes = np.divmod(np.concatenate(places), p.num_classes)
-        everyone = np.arange(p.num_samples)
-        value = entry_probs(p._scores, p._kind, summary, row, classes)
-        label_value = np.where(
-            summary.correct,
-            summary.confidence,
-            entry_probs(p._scores, p._kind, summary, everyone, p.labels),
+    def of(
+        cls, p: Predictions, summary: RowSummary, bins: int, parts: Sequence[FirstBinSplit]
+    ) -> Cells:
+        """Bin the noted entries, the predicted classes and the labels."""
+        row, classes = np.divmod(
+            np.concatenate([a for b in parts for a in b.places]), p.num_classes
         )
-        row = np.concatenate((everyone, row))
-        classes = np.concatenate((summary.predicted, classes))
-        value = np.concatenate((summary.confidence, value))
-        cell = classes * bins + width_index(value, bins)
-        return cls(row, cell, value, p.labels * bins + width_index(label_value, bins))
+        value = np.concatenate([a for b in parts for a in b.values]).astype(np.float64) / UNITS
+        # Labels are binned by their float64 probability. Entries in float32 are right to 3e-7, so
+        # those this close to an edge are computed in float64 too.
+        scaled = value * bins
+        close = np.flatnonzero(np.abs(scaled - np.rint(scaled)) < (1 - _SLACK) * bins)
+        value[close] = entry_probs(p._scores, p._kind, summary, row[close], classes[close])
+        top_cell = summary.predicted * bins + width_index(summary.confidence, bins)
+        label_cell = p.labels * bins + width_index(summary.label_prob, bins)
+        return cls(
+            row=np.concatenate((np.arange(p.num_samples), row)),
+            cell=np.concatenate((top_cell, classes * bins + width_index(value, bins))),
+            value=np.concatenate((summary.confidence, value)),
+            label_cell=label_cell,
+        )
 
 
 def resampled_classwise_cells(
@@ -211,7 +220,7 @@ def resampled_classwise_cells(
                 np.add(low, product, out=low)
 
     summary, parts = p._sweep(lambda: Products(p.num_classes, bins))
-    cells = Cells.of(p, summary, bins, [place for part in parts for place in part.places])
+    cells = Cells.of(p, summary, bins, parts)
 
     def by_cell(value: Float64, cell: Int, row: Int) -> Float64:
         size = (p.num_classes * bins, p.num_samples)

@@ -39,8 +39,8 @@ def ece_decomposition(
     r"""Split the ECE into mean confidence and refinement.
 
     :math:`\mathrm{ECE} = \alpha - \beta - \gamma + \mathrm{residual}` with :math:`\alpha = E[C]`,
-    :math:`\beta = r \frac{2PN}{(P + N)^2}`, :math:`\gamma = \frac{P^2 + N^2}{2 (P + N)^2}` and r the
-    AUROC of correctness. The paper derives it without residual by assuming that every bin is
+    :math:`\beta = r \frac{2PN}{(P + N)^2}`, :math:`\gamma = \frac{P^2 + N^2}{2 (P + N)^2}` and r
+    the AUROC of correctness. The paper derives it without residual by assuming that every bin is
     overconfident and that accuracy equals its average over operating points; the residual is what
     these assumptions miss. With no correct or no wrong prediction beta is 0 and gamma 1/2.
 
@@ -134,7 +134,9 @@ class Recalibrator(Protocol):
         """Return recalibrated predictions."""
 
 
-def refinement_nll(p: Predictions, calibrator: Recalibrator, *, folds: int = 5, seed: int = 0) -> float:
+def refinement_nll(
+    p: Predictions, calibrator: Recalibrator, *, folds: int = 5, seed: int = 0
+) -> float:
     r"""NLL after cross-fitted recalibration: what calibration cannot repair.
 
     Range 0 to infinity, lower is better. The samples are cut into ``folds`` random parts; each is

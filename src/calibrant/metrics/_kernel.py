@@ -6,14 +6,14 @@ import math
 
 import numpy as np
 
-from calibrant._arrays import Float64
+from calibrant._arrays import Float64, Int
 from calibrant._checks import check_norm, check_positive
 from calibrant.metrics._sample import Measurable, Ranked, rank
 
 # Pairwise distances are taken between at most this many evenly spaced order statistics.
 PAIRWISE_SAMPLE = 1000
 # Confidences are kept this far from 0 and 1 where a density on (0, 1) needs their logarithm.
-OPEN_INTERVAL = 1e-12
+OPEN_INTERVAL = 1e-300
 BANDWIDTHS = np.geomspace(0.001, 0.5, 20)
 
 
@@ -42,9 +42,10 @@ def skce(p: Measurable | Ranked, *, width: float | None = None) -> float:
     r"""Squared kernel calibration error: the unbiased estimate, which may be negative.
 
     Range -1 to 1, lower is better, 0 is calibrated. :math:`\frac1{N (N - 1)} \sum_{i \ne j} r_i r_j
-    e^{-|c_i - c_j| / w}` with :math:`r_i = [\hat y_i = y_i] - c_i`; ``width`` defaults to the median
-    distance of confidences. Takes O(N log N) time. NaN for a single sample. The test of calibration
-    that goes with it is ``calibrant.inference.skce_test``.
+    e^{-|c_i - c_j| / w}` with :math:`r_i = [\hat y_i = y_i] - c_i`; ``width`` defaults to the
+    median distance of confidences. (With the residuals of both outcomes of a binary problem, as
+    some packages take them, the value is twice as large.) Takes O(N log N) time. NaN for a single
+    sample. The test of calibration that goes with it is ``calibrant.inference.skce_test``.
 
     References
     ----------
@@ -60,7 +61,7 @@ def skce(p: Measurable | Ranked, *, width: float | None = None) -> float:
     width = median_distance(ranked) if width is None else check_positive("width", width, example=1)
     form = laplacian_form(ranked.confidence, ranked.residual, width)
     own = ranked.hits @ (1 - ranked.confidence) ** 2 + ranked.misses @ ranked.confidence**2
-    return (form - float(own)) / (ranked.total * (ranked.total - 1))
+    return float(form - own) / (ranked.total * (ranked.total - 1))
 
 
 def kde_ece(p: Measurable | Ranked, *, bandwidth: float | None = None, norm: float = 1) -> float:
@@ -86,16 +87,14 @@ def kde_ece(p: Measurable | Ranked, *, bandwidth: float | None = None, norm: flo
     if ranked.total < 2:  # noqa: PLR2004
         return math.nan
     if bandwidth is None:
-        bandwidth = _likeliest_bandwidth(ranked)
+        bandwidth = likeliest_bandwidth(ranked)
     check_positive("bandwidth", bandwidth, example=0.05)
-    there = ranked.count > 0
-    confidence, count, hits = ranked.confidence[there], ranked.count[there], ranked.hits[there]
-    powers = np.zeros(len(count))
-    step = max(1, (1 << 21) // len(count))
-    for start in range(0, len(count), step):
+    powers = np.zeros(len(ranked.count))
+    step = max(1, (1 << 21) // len(powers))
+    for start in range(0, len(powers), step):
         rows = slice(start, start + step)
-        powers[rows] = _leave_one_out_power(confidence, count, hits, rows, bandwidth, norm)
-    return (float(powers.sum()) / ranked.total) ** (1 / norm)
+        powers[rows] = _leave_one_out_power(ranked, rows, bandwidth, norm)
+    return float((powers.sum() / ranked.total) ** (1 / norm))
 
 
 def laplacian_form(place: Float64, weight: Float64, width: float) -> float:
@@ -131,32 +130,46 @@ def median_distance(ranked: Ranked) -> float:
 
 def _order_statistics(ranked: Ranked, most: int) -> Float64:
     """All samples' confidences, or ``most`` evenly spaced ones of their sorted list."""
+    return ranked.confidence[_spaced(ranked, most)]
+
+
+def _spaced(ranked: Ranked, most: int) -> Int:
+    """Entries of all samples, or of ``most`` evenly spaced ones in order of confidence."""
     total = int(ranked.total)
     ranks = np.arange(total) if total <= most else (np.arange(most) + 0.5) * total / most
     after = np.searchsorted(np.cumsum(ranked.count), ranks, side="right")
-    return ranked.confidence[np.minimum(after, len(ranked.confidence) - 1)]
+    return np.minimum(after, len(ranked.confidence) - 1)
 
 
-def _beta_log_kernel(at: Float64, centre: Float64, bandwidth: float) -> Float64:
-    """Log-density at ``at`` (rows) of the Beta kernels around ``centre`` (columns)."""
-    from scipy.special import betaln  # noqa: PLC0415 - SciPy costs 0.1 s to import
+class _BetaKernel:
+    """Log-densities of the Beta kernels around each confidence."""
 
-    at = np.clip(at, OPEN_INTERVAL, 1 - OPEN_INTERVAL)
-    a, b = centre / bandwidth, (1 - centre) / bandwidth
-    logs = np.log(at)[:, None] * a + np.log1p(-at)[:, None] * b
-    out: Float64 = logs - betaln(a + 1, b + 1)
-    return out
+    def __init__(self, confidence: Float64, doubt: Float64, bandwidth: float) -> None:
+        from scipy.special import betaln  # noqa: PLC0415 - SciPy costs 0.1 s to import
+
+        self.log_confidence = np.log(np.maximum(confidence, OPEN_INTERVAL))
+        self.log_doubt = np.log(np.maximum(doubt, OPEN_INTERVAL))
+        self.a, self.b = confidence / bandwidth, doubt / bandwidth
+        self.log_norm: Float64 = betaln(self.a + 1, self.b + 1)
+
+    def logs(self, rows: slice) -> Float64:
+        """Of the kernels around every confidence (columns) at those of ``rows``."""
+        at = self.log_confidence[rows, None] * self.a + self.log_doubt[rows, None] * self.b
+        out: Float64 = at - self.log_norm
+        return out
 
 
-def _leave_one_out_power(
-    confidence: Float64, count: Float64, hits: Float64, rows: slice, bandwidth: float, norm: float
-) -> Float64:
+def _doubt(ranked: Ranked) -> Float64:
+    return 1 - ranked.confidence if ranked.doubt is None else ranked.doubt
+
+
+def _leave_one_out_power(ranked: Ranked, rows: slice, bandwidth: float, norm: float) -> Float64:
     """Sum over the samples at each confidence of |estimated accuracy - confidence|^norm."""
-    logs = _beta_log_kernel(confidence[rows], confidence, bandwidth)
+    logs = _BetaKernel(ranked.confidence, _doubt(ranked), bandwidth).logs(rows)
     kernel = np.exp(logs - logs.max(axis=1, keepdims=True))
-    own = np.take_along_axis(kernel, np.arange(len(confidence))[rows][:, None], axis=1)[:, 0]
-    mass, good = kernel @ count - own, kernel @ hits
-    c, n, h = confidence[rows], count[rows], hits[rows]
+    own = kernel[np.arange(len(kernel)), np.arange(len(ranked.count))[rows]]
+    mass, good = kernel @ ranked.count - own, kernel @ ranked.hits
+    c, n, h = ranked.confidence[rows], ranked.count[rows], ranked.hits[rows]
     with np.errstate(invalid="ignore", divide="ignore"):
         if_correct = np.abs((good - own) / mass - c) ** norm
         if_wrong = np.abs(good / mass - c) ** norm
@@ -165,12 +178,13 @@ def _leave_one_out_power(
     return h * if_correct + (n - h) * if_wrong
 
 
-def _likeliest_bandwidth(ranked: Ranked) -> float:
+def likeliest_bandwidth(ranked: Ranked) -> float:
     """Bandwidth of the grid under which each sample is likeliest given the others."""
-    spread = _order_statistics(ranked, PAIRWISE_SAMPLE)
+    chosen = _spaced(ranked, PAIRWISE_SAMPLE)
+    confidence, doubt = ranked.confidence[chosen], _doubt(ranked)[chosen]
 
     def likelihood(bandwidth: float) -> float:
-        logs = _beta_log_kernel(spread, spread, bandwidth)
+        logs = _BetaKernel(confidence, doubt, bandwidth).logs(slice(None))
         np.fill_diagonal(logs, -np.inf)
         top = logs.max(axis=1)
         return float((top + np.log(np.exp(logs - top[:, None]).sum(axis=1))).sum())

@@ -20,11 +20,15 @@ from calibrant.predictions import Confidences, Predictions
 
 @dataclass(frozen=True)
 class Ranked:
-    """Distinct confidences in rising order, with counts and correct counts (possibly weighted)."""
+    """Distinct confidences in rising order, with counts and correct counts (possibly weighted).
+
+    ``doubt`` is 1 - confidence with all its digits, where they are known.
+    """
 
     confidence: Float64
     count: Float64
     hits: Float64
+    doubt: Float64 | None = None
 
     @cached_property
     def total(self) -> float:
@@ -61,6 +65,7 @@ class Sample:
     """
 
     confidence: Float64
+    doubt: Float64
     correct: Float64
     starts: Int | None
     weight: Float64
@@ -91,6 +96,7 @@ class Sample:
             }
         return cls(
             confidence=p.confidence[order],
+            doubt=_doubt(odds),
             correct=p.correct[order].astype(np.float64),
             starts=None if new.all() else np.flatnonzero(new),
             weight=np.ones(len(order)),
@@ -107,11 +113,12 @@ class Sample:
         """Counts and hits at each distinct confidence."""
         hits = self.weight * self.correct
         if self.starts is None:
-            return Ranked(self.confidence, self.weight, hits)
+            return Ranked(self.confidence, self.weight, hits, self.doubt)
         return Ranked(
             self.confidence[self.starts],
             np.add.reduceat(self.weight, self.starts),
             np.add.reduceat(hits, self.starts),
+            self.doubt[self.starts],
         )
 
     def mean(self, column: Float64 | None, metric: str) -> float:
@@ -122,6 +129,11 @@ class Sample:
                 "top label only. Build Predictions(logits=…, labels=…)."
             )
         return float(column @ self.weight) / float(self.weight.sum())
+
+
+def _doubt(odds: Float64) -> Float64:
+    """1 - confidence from the odds against, which may be 0 or infinite."""
+    return odds * (1 / (1 + odds)) if np.isfinite(odds).all() else 1 - 1 / (1 + odds)
 
 
 Measurable = Predictions | Confidences | Sample

@@ -44,10 +44,10 @@ def smooth_ece(p: Measurable | Ranked) -> float:
     # between any sigma below it and that sigma's smECE.
     low = max(abs(float(spectrum[0])) / 2, SMALLEST_SCALE)
     high = _smoothed_area(spectrum, low)
-    if high <= low:
+    if high - low < 1e-9:  # noqa: PLR2004 - all residuals have one sign
         return high
-    excess = partial(_excess, spectrum)
-    return float(brentq(excess, low, high, xtol=1e-9))
+    # A hair's breadth above, for the rounding of the integral.
+    return float(brentq(partial(_excess, spectrum), low, 1.001 * high + 1e-6, xtol=1e-9))
 
 
 def _excess(spectrum: Float64, sigma: float) -> float:

@@ -1,0 +1,37 @@
+# Every target works on a machine that has only Python 3.11 (or later) and make.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test check bench docs clean
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
+	touch $(READY)
+
+demo: $(READY)  ## measure and compare the embedded example predictions
+	$(BIN)/calibrant measure src/calibrant/examples/cross_entropy.npz
+	@echo
+	$(BIN)/calibrant compare src/calibrant/examples/cross_entropy.npz src/calibrant/examples/label_smoothing.npz
+
+test: $(READY)  ## the test suite
+	$(BIN)/python -m pytest -q -n auto
+
+check: $(READY)  ## format, lint, types, layers, tests with warnings as errors, doctests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy --strict
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q -n auto -W error
+
+bench: $(READY)  ## ratios against floors and peers; rewrites benchmarks/README.md
+	$(BIN)/python benchmarks/run.py
+
+docs: $(READY)  ## the documentation site, into site/
+	$(BIN)/mkdocs build --strict --quiet
+
+clean:
+	rm -rf .venv site .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,68 @@
+"""Shared data and settings of the tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+from calibrant import Predictions
+
+settings.register_profile(
+    "fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("fixed")
+
+SHARED = Path(os.environ.get("CALIBRANT_SHARED", Path(__file__).parents[2] / "shared"))
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Real logits and golden numbers that are not part of the project."""
+    if not SHARED.is_dir():
+        pytest.skip("the folder with real logits and golden numbers is absent (CALIBRANT_SHARED)")
+    return SHARED
+
+
+def draw(
+    num_samples: int, num_classes: int, *, spread: float = 2.0, temperature: float = 1.3,
+    seed: int = 0, dtype: str = "float32",
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Logits and labels of a model whose calibration error has mixed signs after a small warp."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(0, spread, (num_samples, num_classes)).astype(dtype)
+    labels = (z / temperature + 0.3 * np.sin(3 * z) + rng.gumbel(size=z.shape)).argmax(axis=1)
+    return z, labels
+
+
+def case_ties() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(5)
+    return np.round(rng.normal(size=(800, 4)) * 2).astype("float32"), rng.integers(0, 4, 800)
+
+
+# Data that tell implementations apart, by name.
+CASES = {
+    "mixed signs": draw(997, 10),
+    "N % bins = 1": draw(3001, 37, spread=1.5, seed=1),
+    "two classes": draw(64, 2, seed=2),
+    "saturated float32": draw(500, 5, spread=40, temperature=3, seed=3),
+    "ties": case_ties(),
+    "many classes": draw(300, 1000, spread=3, seed=4),
+    "one sample": draw(1, 3, seed=6),
+    "fewer samples than bins": draw(7, 12, seed=7),
+    "float64": draw(400, 20, seed=8, dtype="float64"),
+}
+
+
+@pytest.fixture(params=CASES, ids=str)
+def case(request: pytest.FixtureRequest) -> tuple[np.ndarray, np.ndarray]:
+    return CASES[request.param]
+
+
+@pytest.fixture
+def predictions() -> Predictions:
+    z, labels = CASES["mixed signs"]
+    return Predictions(logits=z, labels=labels)

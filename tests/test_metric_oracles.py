@@ -1,0 +1,287 @@
+"""Every metric against brute force, golden numbers and peers."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+from calibrant import Confidences, Predictions, metrics
+from tests.brute import Brute
+from tests.conftest import CASES, draw
+
+SLOW = {"smooth_ece", "mmce", "skce", "kde_ece", "auroc"}
+OPTIONS = {"kde_ece": {"bandwidth": 0.07}}
+
+
+@pytest.mark.parametrize("name", metrics.METRICS)
+def test_brute_force(name: str, case: tuple[np.ndarray, np.ndarray]) -> None:
+    z, labels = case
+    if name in SLOW:
+        z, labels = z[:60], labels[:60]
+    p, brute = Predictions(logits=z, labels=labels), Brute(z, labels)
+    options = OPTIONS.get(name, {})
+    got, want = metrics.METRICS[name].function(p, **options), getattr(brute, name)(**options)
+    # The trapezoids of the brute-force integral are good to 1e-5; all else to float32 precision.
+    tolerance = 2e-5 if name == "smooth_ece" else 1e-6
+    assert got == pytest.approx(want, abs=tolerance, nan_ok=True)
+
+
+@pytest.mark.parametrize("norm", [1, 1.5, 2, 7, math.inf])
+@pytest.mark.parametrize("binning", ["width", "mass"])
+@pytest.mark.parametrize("bins", [1, 2, 10, 15, 400])
+def test_ece_options(norm: float, binning: str, bins: int) -> None:
+    z, labels = CASES["mixed signs"]
+    p, brute = Predictions(logits=z, labels=labels), Brute(z, labels)
+    want = brute.ece(bins=bins, norm=norm, binning=binning)
+    assert metrics.ece(p, bins=bins, norm=norm, binning=binning) == pytest.approx(want, abs=1e-7)
+    if norm < math.inf:
+        want = brute.label_binned_ece(bins=bins, norm=norm, binning=binning)
+        got = metrics.label_binned_ece(p, bins=bins, norm=norm, binning=binning)
+        assert got == pytest.approx(want, abs=1e-7)
+
+
+@pytest.mark.parametrize(("bins", "norm"), [(1, 1), (2, 1), (5, 2), (15, 2), (100, 1)])
+@pytest.mark.parametrize("name", ["mixed signs", "N % bins = 1", "ties", "float64"])
+def test_classwise_options(name: str, bins: int, norm: float) -> None:
+    z, labels = CASES[name]
+    want = Brute(z, labels).classwise_ece(bins=bins, norm=norm)
+    got = metrics.classwise_ece(Predictions(logits=z, labels=labels), bins=bins, norm=norm)
+    assert got == pytest.approx(want, abs=1e-7)
+
+
+def test_classwise_on_the_edges() -> None:
+    """Probabilities exactly on bin edges belong to the bin below, for labels and entries alike."""
+    probs = np.array([[0.2, 0.8], [0.4, 0.6], [0.6, 0.4], [1.0, 0.0]])
+    p = Predictions(probs=probs, labels=[0, 1, 1, 0])
+    by_hand = 0.0
+    for k in range(2):
+        for b in range(5):
+            rows = [
+                i
+                for i in range(4)
+                if b / 5 < probs[i, k] <= (b + 1) / 5 or (b == 0 and probs[i, k] == 0)
+            ]
+            by_hand += abs(sum((p.labels[i] == k) - probs[i, k] for i in rows)) / 4 / 2
+    assert metrics.classwise_ece(p, bins=5) == pytest.approx(by_hand, abs=1e-9)
+
+
+def test_round_probabilities_stay_on_their_edge() -> None:
+    """0.1 + 0.2 + 0.7 is not 1 in floating point; 0.7 must still lie in the bin that ends at 0.7."""
+    p = Predictions(probs=np.array([[0.1, 0.2, 0.7]] * 3), labels=[2, 2, 0])
+    assert p.confidence.tolist() == [0.7] * 3
+    table = metrics.reliability(p, bins=10)
+    assert table.count[6] == 3
+
+
+def test_golden_numbers(shared) -> None:
+    """Values of independent implementations, collected outside this project."""
+    inputs = np.load(shared / "oracles" / "golden_inputs.npz")
+    golden = json.loads((shared / "oracles" / "golden_torch.json").read_text())
+    p = Predictions(logits=inputs["logits"], labels=inputs["labels"])
+    table = {
+        "ece15_l1_guo(verified get_ece)": metrics.ece(p),
+        "ece15_em_l1(verified)": metrics.adaptive_ece(p),
+        "ece15_em_l2_plugin(verified)": metrics.adaptive_ece(p, norm=2),
+        "ece15_em_l2_debiased(verified)": metrics.debiased_ece(p),
+        "marginal_l1_ew15(verified)": metrics.classwise_ece(p),
+        "mce15(netcal)": metrics.mce(p),
+        "mmce(netcal, sqrt)": metrics.mmce(p),
+        "em_ece_sweep_norm1(caltrain)": metrics.sweep_ece(p),
+        "em_ece_sweep_norm2(caltrain)": metrics.sweep_ece(p, norm=2),
+        "ew_ece_sweep_norm2(caltrain)": metrics.sweep_ece(p, norm=2, binning="width"),
+        "label_binned_ew15_norm1(caltrain)": metrics.label_binned_ece(p),
+        "label_binned_ew15_norm2(caltrain)": metrics.label_binned_ece(p, norm=2),
+        "kde_toplabel_p1_bw0.1": metrics.kde_ece(p, bandwidth=0.1),
+        "aurc_mean": metrics.aurc(p),
+        "eaurc_crl": metrics.eaurc(p),
+        "brier_sum_over_classes": metrics.brier(p),
+        "entropy_mean_nats": metrics.mean_entropy(p),
+        "ce_mean": metrics.nll(p),
+    }
+    for name, value in table.items():
+        assert value == pytest.approx(golden[name], abs=1e-6), name
+    # relplot bisects to 1e-3; probcal counts the residuals of both outcomes.
+    assert metrics.smooth_ece(p) == pytest.approx(golden["smece(relplot)"], abs=5e-4)
+    assert 2 * metrics.skce(p) == pytest.approx(golden["skce_uq_default(probcal)"], abs=1e-7)
+
+
+@pytest.mark.filterwarnings("ignore")
+class TestPeers:
+    """Peers on data they handle: distinct confidences off the bin edges, no saturation."""
+
+    z, labels = draw(3001, 7, spread=1.7, seed=11, dtype="float64")
+    p = Predictions(logits=z, labels=labels)
+
+    def test_scikit_learn(self) -> None:
+        from sklearn.metrics import average_precision_score, brier_score_loss, log_loss
+        from sklearn.metrics import roc_auc_score
+
+        p, hit = self.p, self.p.correct
+        close = pytest.approx
+        assert metrics.nll(p) == close(log_loss(p.labels, p.probs), rel=1e-9)
+        brier = brier_score_loss(p.labels, p.probs, scale_by_half=False)
+        assert metrics.brier(p) == close(brier, rel=1e-9)
+        assert metrics.auroc(p) == close(roc_auc_score(hit, p.confidence), rel=1e-12)
+        success = average_precision_score(hit, p.confidence)
+        assert metrics.aupr_success(p) == close(success, rel=1e-9)
+        errors = average_precision_score(~hit, -p.confidence)
+        assert metrics.aupr_error(p) == close(errors, rel=1e-9)
+
+    def test_uncertainty_calibration(self) -> None:
+        import calibration
+
+        p = self.p
+        assert metrics.ece(p) == pytest.approx(
+            calibration.get_ece(p.probs, p.labels, num_bins=15), abs=1e-9
+        )
+        assert metrics.adaptive_ece(p) == pytest.approx(
+            calibration.get_ece_em(p.probs, p.labels, num_bins=15), abs=1e-9
+        )
+        for debias, value in ((False, metrics.adaptive_ece(p, norm=2)),
+                              (True, metrics.debiased_ece(p))):  # fmt: skip
+            want = calibration.lower_bound_scaling_top_ce(
+                p.probs, p.labels, p=2, debias=debias, num_bins=15
+            )
+            assert value == pytest.approx(want, abs=1e-9)
+
+    def test_netcal(self) -> None:
+        from netcal.metrics import ECE, MCE, MMCE
+
+        p = self.p.take(np.arange(800))
+        assert metrics.ece(p) == pytest.approx(ECE(15).measure(p.probs, p.labels), abs=1e-6)
+        assert metrics.mce(p) == pytest.approx(MCE(15).measure(p.probs, p.labels), abs=1e-6)
+        assert metrics.mmce(p) == pytest.approx(MMCE().measure(p.probs, p.labels), abs=1e-6)
+
+    def test_torchmetrics(self) -> None:
+        import torch
+        from torchmetrics.functional.classification import multiclass_calibration_error
+
+        p = self.p
+        for order, value in (("l1", metrics.ece(p)), ("l2", metrics.ece(p, norm=2)),
+                             ("max", metrics.mce(p))):  # fmt: skip
+            want = multiclass_calibration_error(
+                torch.tensor(p.probs), torch.tensor(p.labels), num_classes=7, n_bins=15, norm=order
+            )
+            assert value == pytest.approx(float(want), abs=1e-6)
+
+    def test_probcal(self) -> None:
+        from probcal.metrics.kernel import skce
+
+        p = self.p.take(np.arange(600))
+        want = skce(p.correct.astype(int), p.confidence)
+        assert 2 * metrics.skce(p) == pytest.approx(want, rel=1e-6)
+
+    def test_incerto_smooth_ece(self) -> None:
+        import torch
+        from incerto.calibration import smooth_ece
+
+        want = float(smooth_ece(torch.tensor(self.z), torch.tensor(self.labels)))
+        assert metrics.smooth_ece(self.p) == pytest.approx(want, abs=2e-3)
+
+
+def test_saturated_ranking_survives() -> None:
+    """Float32 confidences that all print 1.0 still rank, because s does."""
+    gap = np.linspace(30, 60, 200, dtype=np.float32)
+    z = np.stack([gap, np.zeros_like(gap)], axis=1)
+    labels = (np.arange(200) < 40).astype(int)  # the 40 least confident are wrong
+    p = Predictions(logits=z, labels=labels)
+    assert (p.confidence.astype(np.float32) == 1).all()
+    assert metrics.auroc(p) == 1.0
+    assert metrics.fpr95(p) == 0.0
+    assert metrics.aurc(p) == pytest.approx(Brute(z, labels).aurc())
+    assert metrics.adaptive_ece(p, bins=5) == pytest.approx(0.2, abs=1e-9)
+
+
+def test_confidences_agree_with_predictions(predictions: Predictions) -> None:
+    c = Confidences(confidence=predictions.confidence, correct=predictions.correct)
+    for name, metric in metrics.METRICS.items():
+        if metric.top_label:
+            assert metric.function(c) == pytest.approx(metric.function(predictions), abs=1e-9), name
+        else:
+            with pytest.raises(ValueError, match="needs the probabilities of all classes"):
+                metric.function(c)
+
+
+def test_brier_decomposition_is_exact_and_matches_isotonic_regression() -> None:
+    from sklearn.isotonic import IsotonicRegression
+
+    z, labels = CASES["mixed signs"]
+    p = Predictions(logits=z, labels=labels)
+    parts = metrics.brier_decomposition(p)
+    loss = 0.0
+    for k in range(p.num_classes):
+        fitted = IsotonicRegression().fit_transform(p.probs[:, k], labels == k)
+        loss += ((fitted - (labels == k)) ** 2).sum()
+    assert parts.refinement == pytest.approx(loss / len(labels), abs=1e-6)
+    assert parts.brier == pytest.approx(metrics.brier(p), abs=1e-12)
+    assert parts.calibration + parts.refinement == pytest.approx(parts.brier, abs=1e-12)
+    share = np.bincount(labels, minlength=10) / len(labels)
+    assert parts.uncertainty == pytest.approx(1 - (share**2).sum(), abs=1e-12)
+    assert 0 <= parts.calibration
+    assert 0 <= parts.resolution <= parts.uncertainty
+
+
+def test_ece_decomposition_of_an_overconfident_model() -> None:
+    """Singh et al. (2021): ECE is mean confidence less accuracy when every bin is overconfident."""
+    rng = np.random.default_rng(0)
+    c = rng.uniform(0.6, 1, 20_000)
+    hit = rng.random(20_000) < c - 0.3
+    parts = metrics.ece_decomposition(Confidences(confidence=c, correct=hit))
+    assert parts.ece == pytest.approx(parts.alpha - hit.mean(), abs=1e-12)
+    assert parts.ece == pytest.approx(
+        parts.alpha - parts.beta - parts.gamma + parts.residual, abs=1e-15
+    )
+    right = hit.mean()
+    assert parts.gamma == pytest.approx((right**2 + (1 - right) ** 2) / 2)
+
+
+def test_refinement_nll_is_cross_fitted(predictions: Predictions) -> None:
+    seen: list[int] = []
+
+    class Halve:
+        """Fits nothing; records the size it was given."""
+
+        def fit(self, p: Predictions) -> Halve:
+            seen.append(len(p))
+            return self
+
+        def transform(self, p: Predictions) -> Predictions:
+            return Predictions(logits=p.logits / 2, labels=p.labels)
+
+    value = metrics.refinement_nll(predictions, Halve(), folds=4)
+    halved = Predictions(logits=predictions.logits / 2, labels=predictions.labels)
+    assert value == pytest.approx(metrics.nll(halved), rel=1e-12)
+    assert len(seen) == 4
+    assert sum(seen) == 3 * len(predictions)
+
+
+@pytest.mark.parametrize("binning", ["width", "mass"])
+def test_reliability_table(binning: str, case: tuple[np.ndarray, np.ndarray]) -> None:
+    p = Predictions(logits=case[0], labels=case[1])
+    table = metrics.reliability(p, bins=15, binning=binning)
+    full = table.count > 0
+    assert table.count.sum() == p.num_samples
+    assert len(table.edges) == 16
+    assert (np.diff(table.edges) >= 0).all()
+    assert np.isnan(table.accuracy[~full]).all()
+    assert (table.lower[full] <= table.accuracy[full]).all()
+    assert (table.accuracy[full] <= table.upper[full]).all()
+    ece = (table.count[full] / p.num_samples) @ np.abs(table.gap[full])
+    assert ece == pytest.approx(metrics.ece(p, binning=binning), abs=1e-12)
+    assert str(table).count("\n") == 15
+
+
+def test_real_resnet110(shared) -> None:
+    """The published ECE of this network is 4.75 % (Kull et al. 2019)."""
+    data = np.load(shared / "data" / "logits" / "cifar10_kull_resnet110_test.npz")
+    p = Predictions(logits=data["logits"], labels=data["labels"])
+    assert metrics.ece(p) == pytest.approx(0.0475, abs=5e-5)
+
+
+def test_warnings_are_errors_here() -> None:
+    with pytest.raises(UserWarning):
+        warnings.warn("a warning", UserWarning, stacklevel=1)
