@@ -204,8 +204,7 @@ class _Sweep:
 
     def row_dot(self, a: Float, b: Float) -> Float:
         """Sum over the classes of the product."""
-        with np.errstate(invalid="ignore", over="ignore"):  # mended by the caller
-            dot: Float = np.einsum("kn,kn->n", a, b) if self.narrow else np.vecdot(a, b)
+        dot: Float = np.einsum("kn,kn->n", a, b) if self.narrow else np.vecdot(a, b)
         return dot
 
 
@@ -256,11 +255,12 @@ class _LogitSweep(_Sweep):
 
     def add_up(self, exp: Float, logs: Float) -> list[Float]:
         """Sums over the classes of e, e^2 and e log e."""
-        if self.narrow or self.dtype == np.float64:
-            total = exp.sum(axis=self.axis)
-        else:
-            total = np.vecdot(exp, self.ones)  # a faster sum than sum()
-        return [total, self.row_dot(exp, exp), self.row_dot(exp, logs)]
+        with np.errstate(invalid="ignore", over="ignore"):  # such rows are done again, shifted
+            if self.narrow or self.dtype == np.float64:
+                total = exp.sum(axis=self.axis)
+            else:
+                total = np.vecdot(exp, self.ones)  # a faster sum than sum()
+            return [total, self.row_dot(exp, exp), self.row_dot(exp, logs)]
 
     def shift(self, work: Float, exp: Float, bad: Int, rows: slice, sums: list[Float]) -> None:
         """Do the ``bad`` rows of a chunk again, relative to their runner-up."""

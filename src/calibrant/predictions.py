@@ -323,7 +323,7 @@ class Confidences(_Frozen):
         wide = values.astype(np.float64)
         if not ((wide >= 0) & (wide <= 1)).all():
             raise _outside(wide, "confidence")
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):
             odds = (1 - wide) / wide
         self.__dict__.update(
             confidence=read_only(wide),

@@ -83,7 +83,8 @@ def label_binned_ece(
 
     Range 0 to 1, lower is better. :math:`\left(\frac1N \sum_i
     |\mathrm{acc}_{b(i)} - c_i|^p\right)^{1/p}`; never below ``ece`` with the same options
-    (Jensen).
+    (Jensen). The spread of confidences inside a bin counts, so it does not vanish for a calibrated
+    model: 15 bins of equal width leave up to 1.7 %.
 
     References
     ----------

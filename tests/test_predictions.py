@@ -1,0 +1,229 @@
+"""Predictions and Confidences: what they accept, refuse, keep and compute."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from calibrant import Confidences, InputError, Predictions
+from tests.conftest import draw
+
+Z = np.zeros((4, 3), np.float32)
+Y = np.array([0, 1, 2, 0])
+
+
+def changed(value: float, where: object = (0, 0)) -> np.ndarray:
+    z = Z.copy()
+    z[where] = value
+    return z
+
+
+REFUSED = {
+    "NaN": (dict(logits=changed(np.nan), labels=Y), "must not hold NaN; got nan in row 0"),
+    "+inf": (dict(logits=changed(np.inf, (2, 1)), labels=Y), "must not hold [+]inf.*row 2"),
+    "row of -inf": (dict(logits=changed(-np.inf, 1), labels=Y), "finite entry in each row.*row 1"),
+    "NaN among many classes": (
+        dict(logits=np.where(np.arange(4000).reshape(4, 1000) == 3777, np.nan, 0.0), labels=Y),
+        "NaN.*row 3",
+    ),
+    "empty": (dict(logits=Z[:0], labels=Y[:0]), "at least one sample"),
+    "one class": (dict(logits=Z[:, :1], labels=Y * 0), "K >= 2"),
+    "label too large": (dict(logits=Z, labels=Y + 2), r"lie in 0 … 2; got 2 … 4"),
+    "negative label": (dict(logits=Z, labels=Y - 1), r"lie in 0 … 2; got -1 … 1"),
+    "float labels": (dict(logits=Z, labels=Y + 0.0), "labels must be integers; got dtype float64"),
+    "lengths differ": (dict(logits=Z, labels=Y[:3]), r"shape \(4,\).*got shape \(3,\)"),
+    "2-d labels": (dict(logits=Z, labels=np.eye(4, 3, dtype=int)), "got shape"),
+    "both": (dict(logits=Z, probs=Z + 1 / 3, labels=Y), "exactly one of the two; got both"),
+    "neither": (dict(labels=Y), "exactly one of the two; got neither"),
+    "sum": (dict(probs=Z + 0.5, labels=Y), "must sum to 1.*got 1.5 in row 0"),
+    "negative": (dict(probs=np.array([[1.5, -0.5, 0.0]] * 4), labels=Y), r"lie in \[0, 1\]"),
+    "NaN probability": (dict(probs=changed(np.nan), labels=Y), r"lie in \[0, 1\]; got nan"),
+    "objects": (dict(logits=Z.astype(object), labels=Y), "must hold real numbers"),
+    "strings": (dict(logits=Z.astype(str), labels=Y), "must hold real numbers"),
+    "complex": (dict(logits=Z.astype(complex), labels=Y), "must hold real numbers"),
+    "1-d": (dict(logits=Z[:, 0], labels=Y), "from_binary"),
+    "3-d": (dict(logits=Z[None], labels=Y), "shape"),
+    "ragged": (dict(logits=[[1.0, 2.0], [3.0]], labels=[0, 1]), "must be one array"),
+    "names without classes": (dict(logits=Z, labels=list("abca")), "Pass classes"),
+    "unknown name": (
+        dict(logits=Z, labels=["cat", "dog", "catt", "cat"], classes=["cat", "dog", "owl"]),
+        "Did you mean 'cat'",
+    ),
+    "too few classes": (dict(logits=Z, labels=Y, classes=["a", "b"]), "3 different names"),
+    "equal classes": (dict(logits=Z, labels=Y, classes=["a", "b", "a"]), "2 different"),
+    "classes in one string": (dict(logits=Z, labels=Y, classes="abc"), "list of names"),
+    "meta": (dict(logits=Z, labels=Y, meta={"a": object()}), "JSON"),
+    "meta NaN": (dict(logits=Z, labels=Y, meta={"a": float("nan")}), "JSON"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_with_a_sentence(name: str) -> None:
+    arguments, message = REFUSED[name]
+    with pytest.raises(InputError, match=message) as error:
+        Predictions(**arguments)
+    assert "; got" in str(error.value)  # what came, after the rule
+    assert str(error.value)[-1] in ".?"  # and what to do next
+
+
+def test_minus_infinity_is_a_legal_logit() -> None:
+    p = Predictions(logits=[[0.0, -np.inf, 1.0], [-np.inf, -np.inf, 2.0]], labels=[0, 1])
+    assert p.probs[0, 1] == 0
+    assert p.confidence[1] == 1
+    assert p.odds_against[1] == 0
+    assert p.entropy[1] == 0
+    assert p.label_log_prob[1] == -np.inf
+
+
+def test_is_frozen() -> None:
+    p = Predictions(logits=Z, labels=Y)
+    with pytest.raises(AttributeError, match="frozen"):
+        p.labels = Y
+    with pytest.raises(AttributeError, match="frozen"):
+        del p.labels
+    for array in (p.logits, p.labels, p.confidence, p.correct, p.entropy, p.predicted):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+    with pytest.raises(TypeError):
+        p.meta["a"] = 1
+
+
+def test_scores_are_not_copied_and_columns_are_kept_at_order_n() -> None:
+    z, labels = draw(500, 40)
+    p = Predictions(logits=z, labels=labels)
+    assert np.shares_memory(p.logits, z)
+    assert p.confidence.base is p.confidence.base
+    kept = sum(a.nbytes for a in vars(p).values() if isinstance(a, np.ndarray) and a.base is None)
+    p.confidence, p.probs, p.log_probs  # noqa: B018 - computed; the matrices must not stay
+    columns = [getattr(p._summary, name) for name in p._summary.__slots__]
+    assert all(column.shape == (500,) for column in columns)
+    again = sum(a.nbytes for a in vars(p).values() if isinstance(a, np.ndarray) and a.base is None)
+    assert again == kept
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize(("classes", "spread"), [(2, 3), (5, 60), (12, 20), (33, 8), (900, 2)])
+def test_confidence_agrees_with_extended_precision(classes: int, spread: float, dtype: str) -> None:
+    """To 1e-6 relative, and 1 - confidence too, down to 1e-200."""
+    z, labels = draw(300, classes, spread=spread, dtype=dtype)
+    z[0], z[1], z[2, 1:] = z[0] - 55, z[1] + 90, -np.inf
+    labels[2] = 0
+    p = Predictions(logits=z, labels=labels)
+    wide, rows = z.astype(np.longdouble), np.arange(300)
+    top = z.argmax(axis=1)
+    terms = np.exp(wide - wide[rows, top][:, None])
+    terms[rows, top] = 0
+    s = terms.sum(axis=1).astype(np.float64)
+    assert (p.predicted == top).all()
+    np.testing.assert_allclose(p.odds_against, s, rtol=1e-6, atol=1e-250)
+    np.testing.assert_allclose(p.confidence, 1 / (1 + s), rtol=1e-6)
+    log_probs = (wide - wide[rows, top][:, None]) - np.log1p(s)[:, None]
+    with np.errstate(invalid="ignore"):
+        label = log_probs[rows, labels].astype(np.float64)
+    np.testing.assert_allclose(p.label_log_prob, label, rtol=1e-6, atol=1e-6)
+    tolerance = 1e-12 if dtype == "float64" else 2e-6
+    np.testing.assert_allclose(p.log_probs, log_probs.astype(np.float64), rtol=1e-6, atol=tolerance)
+    np.testing.assert_allclose(p.probs.sum(axis=1), 1, rtol=1e-5)
+
+
+@given(
+    arrays(np.float32, st.tuples(st.integers(1, 30), st.integers(2, 40)),
+           elements=st.floats(-1e4, 1e4, width=32)),
+    st.integers(0, 2**32 - 1),
+)  # fmt: skip
+def test_columns_are_always_sound(z: np.ndarray, seed: int) -> None:
+    labels = np.random.default_rng(seed).integers(0, z.shape[1], len(z))
+    p = Predictions(logits=z, labels=labels)
+    assert ((p.confidence >= 1 / z.shape[1] - 1e-6) & (p.confidence <= 1)).all()
+    assert ((p.entropy >= 0) & (p.entropy <= np.log(z.shape[1]) + 1e-5)).all()
+    assert ((p.brier_terms >= 0) & (p.brier_terms <= 2 + 1e-6)).all()
+    assert (p.label_log_prob <= 0).all()
+    assert np.isfinite(p.label_log_prob).all()
+    assert (p.correct == (z.argmax(axis=1) == labels)).all()
+
+
+def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from calibrant import _arrays
+
+    z, labels = draw(4000, 300)
+    one = Predictions(logits=z, labels=labels)
+    monkeypatch.setattr(_arrays, "PARALLEL_ELEMENTS", 10**12)
+    monkeypatch.setattr(_arrays, "CHUNK_ELEMENTS", 7000)
+    other = Predictions(logits=z, labels=labels)
+    for name in one._summary.__slots__:
+        assert (getattr(one._summary, name) == getattr(other._summary, name)).all(), name
+
+
+def test_integer_and_tensor_input() -> None:
+    assert Predictions(logits=[[1, 2], [3, 4]], labels=[0, 1]).probs.dtype == np.float64
+    p = Predictions(logits=torch.zeros(2, 3, dtype=torch.bfloat16), labels=torch.tensor([0, 1]))
+    assert p.num_classes == 3
+    assert Predictions(probs=np.full((2, 4), 0.25, np.float16), labels=[0, 1]).num_samples == 2
+
+
+def test_names_as_labels() -> None:
+    p = Predictions(logits=np.eye(3), labels=["owl", "cat", "owl"], classes=["cat", "dog", "owl"])
+    assert p.labels.tolist() == [2, 0, 2]
+    assert p.classes == ("cat", "dog", "owl")
+
+
+def test_binary() -> None:
+    z = np.array([-2.0, 0.5, 30.0])
+    p = Predictions.from_binary(logits=z, labels=[0, 1, 1])
+    np.testing.assert_allclose(p.probs[:, 1], 1 / (1 + np.exp(-z)))
+    q = Predictions.from_binary(probs=[0.25, 1.0], labels=np.array([True, False]))
+    assert q.probs.tolist() == [[0.75, 0.25], [0.0, 1.0]]
+    for arguments, message in (
+        (dict(logits=z, probs=z, labels=Y[:3]), "exactly one"),
+        (dict(logits=Z, labels=Y), r"shape \(N,\)"),
+        (dict(probs=[0.5, 1.5], labels=[0, 1]), r"lie in \[0, 1\]"),
+    ):
+        with pytest.raises(InputError, match=message):
+            Predictions.from_binary(**arguments)
+
+
+def test_split_and_take() -> None:
+    z, labels = draw(101, 4)
+    p = Predictions(logits=z, labels=labels, meta={"net": "x"})
+    a, b = p.split(0.25, seed=3)
+    assert (len(a), len(b)) == (25, 76)
+    together = np.concatenate([a.logits, b.logits])
+    assert sorted(map(tuple, together)) == sorted(map(tuple, z))
+    assert (p.split(0.25, seed=3)[0].labels == a.labels).all()
+    assert a.meta == {"net": "x"}
+    assert len(p.split(0.999, seed=0)[1]) == 1
+    assert len(p.take(labels == 1)) == (labels == 1).sum()
+    with pytest.raises(InputError, match="fraction"):
+        p.split(25, seed=0)
+    with pytest.raises(InputError, match="two samples"):
+        p.take([0]).split(0.5, seed=0)
+
+
+CONFIDENCES_REFUSED = [
+    (dict(confidence=[], correct=[]), "N >= 1"),
+    (dict(confidence=[0.5], correct=[True, False]), "like confidence"),
+    (dict(confidence=[1.5], correct=[True]), r"lie in \[0, 1\]"),
+    (dict(confidence=[np.nan], correct=[True]), r"lie in \[0, 1\]"),
+    (dict(confidence=[0.5], correct=[2]), "0 and 1"),
+    (dict(confidence=[0.5], correct=[0.5]), "0 and 1"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), CONFIDENCES_REFUSED)
+def test_confidences_refused(arguments: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Confidences(**arguments)
+
+
+def test_confidences() -> None:
+    c = Confidences(confidence=np.array([0.0, 1.0, 0.5], np.float32), correct=[0, 1, 1])
+    assert c.correct.dtype == bool
+    assert c.odds_against.tolist() == [np.inf, 0.0, 1.0]
+    assert len(c.take([0, 2])) == 2
+    assert repr(c) == "Confidences(3 samples)"
+    with pytest.raises(AttributeError, match="frozen"):
+        c.correct = None
