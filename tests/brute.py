@@ -28,7 +28,7 @@ class Brute:
         self.logp = shifted - np.log1p(self.s)[:, None]
         self.p = np.exp(self.logp)
 
-    # bins -----------------------------------------------------------------------------------------
+    # --- bins ---------------------------------------------------------------------------------
 
     def width_bins(self, values: np.ndarray, bins: int) -> list[np.ndarray]:
         out = []
@@ -59,7 +59,7 @@ class Brute:
         parts = self.width_bins(self.conf, bins) if binning == "width" else self.mass_bins(bins)
         return [part for part in parts if len(part)]
 
-    # metrics --------------------------------------------------------------------------------------
+    # --- metrics ------------------------------------------------------------------------------
 
     def accuracy(self) -> float:
         return self.hit.mean()
@@ -179,7 +179,7 @@ class Brute:
             total += abs(kernel @ self.hit / kernel.sum() - self.conf[i])
         return total / self.n
 
-    # ranking: smaller s is more confident -----------------------------------------------------------
+    # --- ranking: smaller s is more confident -------------------------------------------------
 
     def auroc(self) -> float:
         right, wrong = self.s[self.hit == 1], self.s[self.hit == 0]

@@ -143,7 +143,7 @@ def test_refuses_what_is_not_predictions(metric: metrics.Metric) -> None:
         metric.function(np.zeros((3, 2)))
 
 
-# --- populations whose truth is known ---------------------------------------------------------------
+# --- populations whose truth is known ---------------------------------------------------------
 
 # Half of the samples have confidence 0.9 and accuracy 0.8, half 0.6 and 0.7; two classes.
 CONFIDENCE, ACCURACY = np.array([0.6, 0.9]), np.array([0.7, 0.8])

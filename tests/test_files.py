@@ -78,7 +78,7 @@ def test_pair_of_npy_files(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="labels"):
         Predictions.load(tmp_path / "logits.npy", labels=tmp_path / "absent.npy")
     p.save(tmp_path / "p.npz")
-    with pytest.raises(InputError, match="belongs to a .npy file"):
+    with pytest.raises(InputError, match="belongs to a"):
         Predictions.load(tmp_path / "p.npz", labels=tmp_path / "truth.npy")
 
 

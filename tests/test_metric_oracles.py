@@ -70,7 +70,7 @@ def test_classwise_on_the_edges() -> None:
 
 
 def test_round_probabilities_stay_on_their_edge() -> None:
-    """0.1 + 0.2 + 0.7 is not 1 in floating point; 0.7 must still lie in the bin that ends at 0.7."""
+    """0.1 + 0.2 + 0.7 is not 1 in floating point; 0.7 must still lie in the bin that ends there."""
     p = Predictions(probs=np.array([[0.1, 0.2, 0.7]] * 3), labels=[2, 2, 0])
     assert p.confidence.tolist() == [0.7] * 3
     table = metrics.reliability(p, bins=10)
@@ -117,8 +117,12 @@ class TestPeers:
     p = Predictions(logits=z, labels=labels)
 
     def test_scikit_learn(self) -> None:
-        from sklearn.metrics import average_precision_score, brier_score_loss, log_loss
-        from sklearn.metrics import roc_auc_score
+        from sklearn.metrics import (
+            average_precision_score,
+            brier_score_loss,
+            log_loss,
+            roc_auc_score,
+        )
 
         p, hit = self.p, self.p.correct
         close = pytest.approx
@@ -221,7 +225,7 @@ def test_brier_decomposition_is_exact_and_matches_isotonic_regression() -> None:
     assert parts.calibration + parts.refinement == pytest.approx(parts.brier, abs=1e-12)
     share = np.bincount(labels, minlength=10) / len(labels)
     assert parts.uncertainty == pytest.approx(1 - (share**2).sum(), abs=1e-12)
-    assert 0 <= parts.calibration
+    assert parts.calibration >= 0
     assert 0 <= parts.resolution <= parts.uncertainty
 
 

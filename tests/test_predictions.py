@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -23,41 +25,47 @@ def changed(value: float, where: object = (0, 0)) -> np.ndarray:
 
 
 REFUSED = {
-    "NaN": (dict(logits=changed(np.nan), labels=Y), "must not hold NaN; got nan in row 0"),
-    "+inf": (dict(logits=changed(np.inf, (2, 1)), labels=Y), "must not hold [+]inf.*row 2"),
-    "row of -inf": (dict(logits=changed(-np.inf, 1), labels=Y), "finite entry in each row.*row 1"),
+    "NaN": ({"logits": changed(np.nan), "labels": Y}, "must not hold NaN; got nan in row 0"),
+    "+inf": ({"logits": changed(np.inf, (2, 1)), "labels": Y}, "must not hold [+]inf.*row 2"),
+    "row of -inf": (
+        {"logits": changed(-np.inf, 1), "labels": Y},
+        "finite entry.*row 1",
+    ),
     "NaN among many classes": (
-        dict(logits=np.where(np.arange(4000).reshape(4, 1000) == 3777, np.nan, 0.0), labels=Y),
+        {"logits": np.where(np.arange(4000).reshape(4, 1000) == 3777, np.nan, 0.0), "labels": Y},
         "NaN.*row 3",
     ),
-    "empty": (dict(logits=Z[:0], labels=Y[:0]), "at least one sample"),
-    "one class": (dict(logits=Z[:, :1], labels=Y * 0), "K >= 2"),
-    "label too large": (dict(logits=Z, labels=Y + 2), r"lie in 0 … 2; got 2 … 4"),
-    "negative label": (dict(logits=Z, labels=Y - 1), r"lie in 0 … 2; got -1 … 1"),
-    "float labels": (dict(logits=Z, labels=Y + 0.0), "labels must be integers; got dtype float64"),
-    "lengths differ": (dict(logits=Z, labels=Y[:3]), r"shape \(4,\).*got shape \(3,\)"),
-    "2-d labels": (dict(logits=Z, labels=np.eye(4, 3, dtype=int)), "got shape"),
-    "both": (dict(logits=Z, probs=Z + 1 / 3, labels=Y), "exactly one of the two; got both"),
-    "neither": (dict(labels=Y), "exactly one of the two; got neither"),
-    "sum": (dict(probs=Z + 0.5, labels=Y), "must sum to 1.*got 1.5 in row 0"),
-    "negative": (dict(probs=np.array([[1.5, -0.5, 0.0]] * 4), labels=Y), r"lie in \[0, 1\]"),
-    "NaN probability": (dict(probs=changed(np.nan), labels=Y), r"lie in \[0, 1\]; got nan"),
-    "objects": (dict(logits=Z.astype(object), labels=Y), "must hold real numbers"),
-    "strings": (dict(logits=Z.astype(str), labels=Y), "must hold real numbers"),
-    "complex": (dict(logits=Z.astype(complex), labels=Y), "must hold real numbers"),
-    "1-d": (dict(logits=Z[:, 0], labels=Y), "from_binary"),
-    "3-d": (dict(logits=Z[None], labels=Y), "shape"),
-    "ragged": (dict(logits=[[1.0, 2.0], [3.0]], labels=[0, 1]), "must be one array"),
-    "names without classes": (dict(logits=Z, labels=list("abca")), "Pass classes"),
+    "empty": ({"logits": Z[:0], "labels": Y[:0]}, "at least one sample"),
+    "one class": ({"logits": Z[:, :1], "labels": Y * 0}, "K >= 2"),
+    "label too large": ({"logits": Z, "labels": Y + 2}, r"lie in 0 … 2; got 2 … 4"),
+    "negative label": ({"logits": Z, "labels": Y - 1}, r"lie in 0 … 2; got -1 … 1"),
+    "float labels": (
+        {"logits": Z, "labels": Y + 0.0},
+        "must be integers; got dtype float64",
+    ),
+    "lengths differ": ({"logits": Z, "labels": Y[:3]}, r"shape \(4,\).*got shape \(3,\)"),
+    "2-d labels": ({"logits": Z, "labels": np.eye(4, 3, dtype=int)}, "got shape"),
+    "both": ({"logits": Z, "probs": Z + 1 / 3, "labels": Y}, "exactly one of the two; got both"),
+    "neither": ({"labels": Y}, "exactly one of the two; got neither"),
+    "sum": ({"probs": Z + 0.5, "labels": Y}, "must sum to 1.*got 1.5 in row 0"),
+    "negative": ({"probs": np.array([[1.5, -0.5, 0.0]] * 4), "labels": Y}, r"lie in \[0, 1\]"),
+    "NaN probability": ({"probs": changed(np.nan), "labels": Y}, r"lie in \[0, 1\]; got nan"),
+    "objects": ({"logits": Z.astype(object), "labels": Y}, "must hold real numbers"),
+    "strings": ({"logits": Z.astype(str), "labels": Y}, "must hold real numbers"),
+    "complex": ({"logits": Z.astype(complex), "labels": Y}, "must hold real numbers"),
+    "1-d": ({"logits": Z[:, 0], "labels": Y}, "from_binary"),
+    "3-d": ({"logits": Z[None], "labels": Y}, "shape"),
+    "ragged": ({"logits": [[1.0, 2.0], [3.0]], "labels": [0, 1]}, "must be one array"),
+    "names without classes": ({"logits": Z, "labels": list("abca")}, "Pass classes"),
     "unknown name": (
-        dict(logits=Z, labels=["cat", "dog", "catt", "cat"], classes=["cat", "dog", "owl"]),
+        {"logits": Z, "labels": ["cat", "dog", "catt", "cat"], "classes": ["cat", "dog", "owl"]},
         "Did you mean 'cat'",
     ),
-    "too few classes": (dict(logits=Z, labels=Y, classes=["a", "b"]), "3 different names"),
-    "equal classes": (dict(logits=Z, labels=Y, classes=["a", "b", "a"]), "2 different"),
-    "classes in one string": (dict(logits=Z, labels=Y, classes="abc"), "list of names"),
-    "meta": (dict(logits=Z, labels=Y, meta={"a": object()}), "JSON"),
-    "meta NaN": (dict(logits=Z, labels=Y, meta={"a": float("nan")}), "JSON"),
+    "too few classes": ({"logits": Z, "labels": Y, "classes": ["a", "b"]}, "3 different names"),
+    "equal classes": ({"logits": Z, "labels": Y, "classes": ["a", "b", "a"]}, "2 different"),
+    "classes in one string": ({"logits": Z, "labels": Y, "classes": "abc"}, "list of names"),
+    "meta": ({"logits": Z, "labels": Y, "meta": {"a": object()}}, "JSON"),
+    "meta NaN": ({"logits": Z, "labels": Y, "meta": {"a": float("nan")}}, "JSON"),
 }
 
 
@@ -99,7 +107,7 @@ def test_scores_are_not_copied_and_columns_are_kept_at_order_n() -> None:
     assert p.confidence.base is p.confidence.base
     kept = sum(a.nbytes for a in vars(p).values() if isinstance(a, np.ndarray) and a.base is None)
     p.confidence, p.probs, p.log_probs  # noqa: B018 - computed; the matrices must not stay
-    columns = [getattr(p._summary, name) for name in p._summary.__slots__]
+    columns = [getattr(p._summary, f.name) for f in dataclasses.fields(p._summary)]
     assert all(column.shape == (500,) for column in columns)
     again = sum(a.nbytes for a in vars(p).values() if isinstance(a, np.ndarray) and a.base is None)
     assert again == kept
@@ -154,7 +162,7 @@ def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_arrays, "PARALLEL_ELEMENTS", 10**12)
     monkeypatch.setattr(_arrays, "CHUNK_ELEMENTS", 7000)
     other = Predictions(logits=z, labels=labels)
-    for name in one._summary.__slots__:
+    for name in (f.name for f in dataclasses.fields(one._summary)):
         assert (getattr(one._summary, name) == getattr(other._summary, name)).all(), name
 
 
@@ -178,9 +186,9 @@ def test_binary() -> None:
     q = Predictions.from_binary(probs=[0.25, 1.0], labels=np.array([True, False]))
     assert q.probs.tolist() == [[0.75, 0.25], [0.0, 1.0]]
     for arguments, message in (
-        (dict(logits=z, probs=z, labels=Y[:3]), "exactly one"),
-        (dict(logits=Z, labels=Y), r"shape \(N,\)"),
-        (dict(probs=[0.5, 1.5], labels=[0, 1]), r"lie in \[0, 1\]"),
+        ({"logits": z, "probs": z, "labels": Y[:3]}, "exactly one"),
+        ({"logits": Z, "labels": Y}, r"shape \(N,\)"),
+        ({"probs": [0.5, 1.5], "labels": [0, 1]}, r"lie in \[0, 1\]"),
     ):
         with pytest.raises(InputError, match=message):
             Predictions.from_binary(**arguments)
@@ -204,12 +212,12 @@ def test_split_and_take() -> None:
 
 
 CONFIDENCES_REFUSED = [
-    (dict(confidence=[], correct=[]), "N >= 1"),
-    (dict(confidence=[0.5], correct=[True, False]), "like confidence"),
-    (dict(confidence=[1.5], correct=[True]), r"lie in \[0, 1\]"),
-    (dict(confidence=[np.nan], correct=[True]), r"lie in \[0, 1\]"),
-    (dict(confidence=[0.5], correct=[2]), "0 and 1"),
-    (dict(confidence=[0.5], correct=[0.5]), "0 and 1"),
+    ({"confidence": [], "correct": []}, "N >= 1"),
+    ({"confidence": [0.5], "correct": [True, False]}, "like confidence"),
+    ({"confidence": [1.5], "correct": [True]}, r"lie in \[0, 1\]"),
+    ({"confidence": [np.nan], "correct": [True]}, r"lie in \[0, 1\]"),
+    ({"confidence": [0.5], "correct": [2]}, "0 and 1"),
+    ({"confidence": [0.5], "correct": [0.5]}, "0 and 1"),
 ]
 
 

@@ -16,6 +16,7 @@ then right to about 3e-7 relative, down to 1e-300.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -37,6 +38,8 @@ EXACT_CLASSES = 8
 LARGEST_LOGIT, SMALLEST_TOTAL = 38.0, float(np.exp(-38.0))
 # Where exp is 0 in either precision; keeps 0 * -inf out of the sums.
 LOWEST_EXPONENT = -800.0
+# Sums of other classes' probabilities below this are added up on their own.
+FAINT = 1e-6
 # Turning the sums of a row into columns costs about as much as sweeping this many classes.
 ROW_COST = 32
 
@@ -60,13 +63,19 @@ Made = TypeVar("Made", bound=Consumer)
 
 
 @dataclass(frozen=True, slots=True)
-class RowSummary:
-    """The O(N) columns every metric but the classwise ones is made from."""
+class TopLabel:
+    """The O(N) columns of the predicted class."""
 
     predicted: Int
     correct: Bool
     odds: Float64
     confidence: Float64
+
+
+@dataclass(frozen=True, slots=True)
+class RowSummary(TopLabel):
+    """The O(N) columns every metric but the classwise ones is made from."""
+
     label_log_prob: Float64
     label_prob: Float64
     brier: Float64
@@ -142,6 +151,30 @@ def predict_and_check(logits: Float) -> tuple[Int | None, int | None]:
     return predicted, min(found) if found else None
 
 
+def top_of_probs(probs: Float, labels: Int, predicted: Int) -> TopLabel:
+    """The top-label columns of probabilities whose predicted classes are known.
+
+    The odds are sums over the other classes; where these are nearly nothing, their total less the
+    top probability would be rounding, so those few rows are added up without the top entry.
+    """
+    odds, confidence = np.empty((2, len(labels)))
+
+    def work(slices: Iterator[slice]) -> None:
+        for rows in slices:
+            chunk, each = probs[rows], np.arange(rows.stop - rows.start)
+            total = snapped(chunk.sum(axis=1, dtype=np.float64))
+            top = chunk[each, predicted[rows]].astype(np.float64)
+            rest = total - top
+            faint = np.flatnonzero(rest < FAINT)
+            others = chunk[faint].astype(np.float64)
+            others[np.arange(len(faint)), predicted[rows][faint]] = 0
+            rest[faint] = others.sum(axis=1)
+            odds[rows], confidence[rows] = rest / top, top / total
+
+    over_chunks(work, *probs.shape)
+    return TopLabel(predicted, predicted == labels, odds, confidence)
+
+
 def entry_probs(scores: Float, kind: Kind, summary: RowSummary, rows: Int, classes: Int) -> Float64:
     """Probabilities of single entries (row, class) in float64."""
     entry = scores[rows, classes].astype(np.float64)
@@ -171,6 +204,7 @@ class _Sweep:
         self.axis = 0 if self.narrow else 1
         self.expand: Any = np.s_[None, :] if self.narrow else np.s_[:, None]
         self.out = RowSummary.empty(len(labels))
+        self.ones = np.ones(scores.shape[1], dtype=dtype)
         if predicted is not None:
             self.out.predicted[:] = predicted
 
@@ -202,10 +236,20 @@ class _Sweep:
             work.argmax(axis=1, out=top)
         return self.flat_index(top, num_classes)
 
+    def row_sum(self, a: Float) -> Float:
+        """Sum over the classes."""
+        if self.narrow:
+            # Class by class: NumPy's own reduction adds in another order when there is one row, and
+            # what a row gives must not depend on its neighbours.
+            return functools.reduce(np.add, a[1:], a[0].copy())
+        if self.dtype == np.float64:
+            total: Float = a.sum(axis=1)
+            return total
+        return np.vecdot(a, self.ones)  # a faster sum than sum()
+
     def row_dot(self, a: Float, b: Float) -> Float:
         """Sum over the classes of the product."""
-        dot: Float = np.einsum("kn,kn->n", a, b) if self.narrow else np.vecdot(a, b)
-        return dot
+        return self.row_sum(a * b) if self.narrow else np.vecdot(a, b)
 
 
 class _LogitSweep(_Sweep):
@@ -221,7 +265,6 @@ class _LogitSweep(_Sweep):
         self.top, self.label, self.base, self.total, self.squares, self.weighted = np.empty(
             (6, len(labels)), dtype=dtype
         )
-        self.ones = np.ones(scores.shape[1], dtype=dtype)
 
     def fill(self, rows: slice, buffers: Float) -> Float:
         """Add up a chunk; return its exponentials.
@@ -256,11 +299,7 @@ class _LogitSweep(_Sweep):
     def add_up(self, exp: Float, logs: Float) -> list[Float]:
         """Sums over the classes of e, e^2 and e log e."""
         with np.errstate(invalid="ignore", over="ignore"):  # such rows are done again, shifted
-            if self.narrow or self.dtype == np.float64:
-                total = exp.sum(axis=self.axis)
-            else:
-                total = np.vecdot(exp, self.ones)  # a faster sum than sum()
-            return [total, self.row_dot(exp, exp), self.row_dot(exp, logs)]
+            return [self.row_sum(exp), self.row_dot(exp, exp), self.row_dot(exp, logs)]
 
     def shift(self, work: Float, exp: Float, bad: Int, rows: slice, sums: list[Float]) -> None:
         """Do the ``bad`` rows of a chunk again, relative to their runner-up."""
@@ -327,7 +366,7 @@ class _ProbSweep(_Sweep):
         """Write the columns of a chunk; return its probabilities without the predicted class."""
         given, logs = self.laid_out(rows, buffers)
         probs: Float = buffers[0][: given.size].reshape(given.shape)
-        np.divide(given, snapped(given.sum(axis=self.axis))[self.expand], out=probs)
+        np.divide(given, snapped(self.row_sum(given))[self.expand], out=probs)
         top_at, flat = self.find_top(probs, rows), probs.ravel()
         label_prob = flat[self.flat_index(self.labels[rows], self.scores.shape[1])]
         confidence = flat[top_at]
@@ -336,7 +375,7 @@ class _ProbSweep(_Sweep):
         out = self.out
         out.entropy[rows] = np.maximum(-self.row_dot(probs, logs), 0)
         flat[top_at] = 0
-        rest = probs.sum(axis=self.axis)
+        rest = self.row_sum(probs)
         squares = self.row_dot(probs, probs)
         correct = out.predicted[rows] == self.labels[rows]
         miss = np.where(correct, rest, 1 - label_prob)

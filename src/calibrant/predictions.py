@@ -90,9 +90,8 @@ class Predictions(_Frozen):
             classes=names,
             meta=_frozen_meta(meta),
         )
-        if kind == "probs":
-            _check_probs(scores)
-        self.__dict__["_predicted"] = _check_logits(scores) if kind == "logits" else None
+        check = _check_logits if kind == "logits" else _check_probs
+        self.__dict__["_predicted"] = check(scores)
 
     labels: Int
     classes: tuple[str, ...] | None
@@ -186,25 +185,32 @@ class Predictions(_Frozen):
         """One pass over the scores: the columns, and what the consumers of blocks made."""
         return _rows.summarise(self._scores, self.labels, self._kind, self._predicted, consume)
 
+    @cached_property
+    def _top(self) -> _rows.TopLabel:
+        """The columns of the top label. Probabilities show them without the whole pass."""
+        if self._predicted is None or self._kind == "logits" or "_summary" in vars(self):
+            return self._summary
+        return _rows.top_of_probs(self._scores, self.labels, self._predicted)
+
     @property
     def predicted(self) -> Int:
         """Predicted class of each sample; the first of equals."""
-        return read_only(self._summary.predicted)
+        return read_only(self._top.predicted)
 
     @property
     def odds_against(self) -> Float64:
         """The sum over other classes of p_j / p_top: confidence is 1 / (1 + odds_against)."""
-        return read_only(self._summary.odds)
+        return read_only(self._top.odds)
 
     @property
     def confidence(self) -> Float64:
         """Probability of the predicted class."""
-        return read_only(self._summary.confidence)
+        return read_only(self._top.confidence)
 
     @property
     def correct(self) -> Bool:
         """Whether the predicted class is the label."""
-        return read_only(self._summary.correct)
+        return read_only(self._top.correct)
 
     @property
     def label_log_prob(self) -> Float64:
@@ -224,7 +230,7 @@ class Predictions(_Frozen):
     @cached_property
     def _order(self) -> Int:
         """Samples from least to most confident."""
-        return np.argsort(self._summary.odds)[::-1]
+        return np.argsort(self._top.odds)[::-1]
 
     # --- other predictions out of these -------------------------------------------------------
 
@@ -484,23 +490,28 @@ def _bad_logit(value: Any, row: int) -> InputError:
     return refuse("logits", rule, f"got {value} in row {row}", advice)
 
 
-def _check_probs(probs: Float) -> None:
-    """Refuse what is not a row of probabilities."""
+def _check_probs(probs: Float) -> Int | None:
+    """Refuse what is not a row of probabilities; return the predicted classes if they are cheap."""
+    wide = probs.shape[1] > _rows.NARROW_CLASSES
+    predicted = np.empty(len(probs), dtype=np.int64) if wide else None
 
     def work(slices: Iterator[slice]) -> None:
         for rows in slices:
             chunk = probs[rows]
+            total = chunk.sum(axis=1, dtype=np.float64)
             if not (chunk.min() >= 0 and chunk.max() <= 1 + SUM_TOLERANCE):
                 raise _outside(chunk, start=rows.start)
-            total = chunk.sum(axis=1, dtype=np.float64)
             bad = np.flatnonzero(np.abs(total - 1) > SUM_TOLERANCE)
             if len(bad):
                 rule = f"must sum to 1 (to within {SUM_TOLERANCE:g}) in each row"
                 got = f"got {total[bad[0]]:.6g} in row {rows.start + int(bad[0])}"
                 advice = "If these are logits, pass them as logits=…; if not, renormalise them."
                 raise refuse("probs", rule, got, advice)
+            if predicted is not None:
+                chunk.argmax(axis=1, out=predicted[rows])
 
     over_chunks(work, *probs.shape)
+    return predicted
 
 
 def _outside(values: Float, name: str = "probs", start: int = 0) -> InputError:

@@ -262,9 +262,9 @@ class Accumulator:
             raise InputError("The accumulator has seen no sample yet; call update first.")
 
 
-# Rows of a batch read from Parquet: large enough to keep both threads busy, small enough that a few
-# of them in flight stay far below a gigabyte for a thousand classes.
-BATCH_ELEMENTS = 4_000_000
+# Values of a batch read from Parquet: large enough to keep the threads busy, small enough that the
+# few batches in flight stay far below a gigabyte.
+BATCH_ELEMENTS = 1_000_000
 
 
 def accumulate_parquet(

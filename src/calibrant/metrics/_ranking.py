@@ -38,10 +38,9 @@ def auroc(p: Measurable | Ranked) -> float:
     0.625
     """
     ranked = rank(p)
-    hits, misses = ranked.hits, ranked.misses
-    pairs = float(hits.sum()) * float(misses.sum())
-    below = np.cumsum(misses) - misses / 2
-    return float(hits @ below) / pairs if pairs else math.nan
+    pairs = float(ranked.hits_so_far[-1]) * float(ranked.misses_so_far[-1])
+    below = ranked.misses_so_far - ranked.misses / 2
+    return float(ranked.hits @ below) / pairs if pairs else math.nan
 
 
 def aupr_success(p: Measurable | Ranked) -> float:
@@ -61,7 +60,8 @@ def aupr_success(p: Measurable | Ranked) -> float:
     0.8333
     """
     ranked = rank(p)
-    return _average_precision(ranked.hits[::-1], ranked.misses[::-1])
+    hits, misses = _at_or_above(ranked.hits_so_far), _at_or_above(ranked.misses_so_far)
+    return _average_precision(ranked.hits, hits, misses)
 
 
 def aupr_error(p: Measurable | Ranked) -> float:
@@ -80,7 +80,7 @@ def aupr_error(p: Measurable | Ranked) -> float:
     0.5
     """
     ranked = rank(p)
-    return _average_precision(ranked.misses, ranked.hits)
+    return _average_precision(ranked.misses, ranked.misses_so_far, ranked.hits_so_far)
 
 
 def fpr95(p: Measurable | Ranked, *, recall: float = 0.95) -> float:
@@ -101,12 +101,12 @@ def fpr95(p: Measurable | Ranked, *, recall: float = 0.95) -> float:
     """
     ranked = rank(p)
     check_fraction("recall", recall, example=0.95)
-    kept, wrong = np.cumsum(ranked.hits[::-1]), np.cumsum(ranked.misses[::-1])
-    if not kept[-1] or not wrong[-1]:
+    kept, wrong = _at_or_above(ranked.hits_so_far), _at_or_above(ranked.misses_so_far)
+    if not kept[0] or not wrong[0]:
         return math.nan
     # A hair's breadth of slack: 0.95 * 20 is 19, whatever the rounding says.
-    reached = int(np.argmax(kept >= recall * kept[-1] * (1 - 1e-12)))
-    return float(wrong[reached] / wrong[-1])
+    enough = int(np.count_nonzero(kept >= recall * kept[0] * (1 - 1e-12)))
+    return float(wrong[enough - 1] / wrong[0])
 
 
 def aurc(p: Measurable | Ranked) -> float:
@@ -125,14 +125,14 @@ def aurc(p: Measurable | Ranked) -> float:
     0.25
     """
     ranked = rank(p)
-    count, misses = ranked.count[::-1], ranked.misses[::-1]
-    there = count > 0
-    count, misses = count[there], misses[there]
-    after, wrong = np.concatenate(([0.0], np.cumsum(count))), np.cumsum(misses) - misses
-    # Sample j of a group of n with m misses has expected risk (wrong + j m/n) / (before + j);
-    # summed over j = 1 … n this is m + (wrong - before m/n) (H(before + n) - H(before)).
-    rate = misses / count
-    total = misses + (wrong - after[:-1] * rate) * np.diff(_harmonic(after))
+    misses = ranked.misses
+    wrong = _at_or_above(ranked.misses_so_far)
+    kept = np.append(_at_or_above(ranked.hits_so_far) + wrong, 0.0)
+    # Sample j of a group of n with m misses has expected risk (w + j m/n) / (k + j), where k are
+    # more confident and w of those wrong; over j = 1 … n that sums to
+    # m + (w - k m/n) (H(k + n) - H(k)) with the harmonic numbers H.
+    rate = misses / np.where(ranked.count > 0, ranked.count, 1)
+    total = misses + (wrong - misses - kept[1:] * rate) * -np.diff(_harmonic(kept))
     return float(total.sum()) / ranked.total
 
 
@@ -157,14 +157,21 @@ def eaurc(p: Measurable | Ranked) -> float:
     return aurc(ranked) - optimal
 
 
-def _average_precision(positives: Float64, negatives: Float64) -> float:
-    """Sum over thresholds of precision times the gain in recall."""
-    found, false = np.cumsum(positives), np.cumsum(negatives)
-    if not found[-1] or not false[-1]:
+def _at_or_above(so_far: Float64) -> Float64:
+    """From counts at or below each confidence, those at or above it."""
+    return so_far[-1] - np.concatenate(([0.0], so_far[:-1]))
+
+
+def _average_precision(positives: Float64, found: Float64, false: Float64) -> float:
+    """Sum over thresholds of precision times the gain in recall.
+
+    ``found`` and ``false`` count positives and negatives flagged at each threshold.
+    """
+    if not found.max() or not false.max():
         return math.nan
     flagged = found + false
-    precision = np.divide(found, flagged, out=np.zeros_like(found), where=flagged > 0)
-    return float(positives @ precision) / float(found[-1])
+    precision = found / np.where(flagged > 0, flagged, 1)
+    return float(positives @ precision) / float(found.max())
 
 
 @cache

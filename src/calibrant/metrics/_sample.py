@@ -46,9 +46,19 @@ class Ranked:
         return self.count - self.hits
 
     @cached_property
+    def hits_so_far(self) -> Float64:
+        """Correct samples at this confidence or below."""
+        return np.cumsum(self.hits)
+
+    @cached_property
+    def misses_so_far(self) -> Float64:
+        """Wrong samples at this confidence or below."""
+        return np.cumsum(self.misses)
+
+    @cached_property
     def middle(self) -> Float64:
         """Rank, counted from 0, of the middle sample at each confidence."""
-        return np.cumsum(self.count) - (self.count + 1) / 2
+        return self.hits_so_far + self.misses_so_far - (self.count + 1) / 2
 
     @cached_property
     def residual(self) -> Float64:
@@ -60,8 +70,8 @@ class Ranked:
 class Sample:
     """Columns of N samples from least to most confident, with weights.
 
-    ``starts`` is where each run of equal odds begins, or None where all are distinct.
-    Columns that ``Confidences`` cannot give are None.
+    ``starts`` is where each run of equal odds begins, or None where all are distinct. ``source`` is
+    what the sample was made of; columns beyond the top label are fetched from it when asked for.
     """
 
     confidence: Float64
@@ -70,9 +80,7 @@ class Sample:
     starts: Int | None
     weight: Float64
     order: Int
-    label_log_prob: Float64 | None = None
-    brier: Float64 | None = None
-    entropy: Float64 | None = None
+    source: Predictions | Confidences
 
     @classmethod
     def of(cls, p: Predictions | Confidences | Sample) -> Sample:
@@ -87,13 +95,6 @@ class Sample:
         order = p._order
         odds = p.odds_against[order]
         new = np.r_[True, odds[1:] != odds[:-1]]
-        columns: dict[str, Float64] = {}
-        if isinstance(p, Predictions):
-            columns = {
-                "label_log_prob": p.label_log_prob[order],
-                "brier": p.brier_terms[order],
-                "entropy": p.entropy[order],
-            }
         return cls(
             confidence=p.confidence[order],
             doubt=_doubt(odds),
@@ -101,7 +102,7 @@ class Sample:
             starts=None if new.all() else np.flatnonzero(new),
             weight=np.ones(len(order)),
             order=order,
-            **columns,
+            source=p,
         )
 
     def reweighted(self, weight: Float64) -> Sample:
@@ -121,14 +122,19 @@ class Sample:
             self.doubt[self.starts],
         )
 
-    def mean(self, column: Float64 | None, metric: str) -> float:
-        """Weighted mean of a column that only full predictions have."""
-        if column is None:
+    def mean(self, name: str, metric: str) -> float:
+        """Weighted mean of a column of the source that only full predictions have."""
+        if not isinstance(self.source, Predictions):
             raise InputError(
                 f"{metric} needs the probabilities of all classes; got Confidences, which hold the "
                 "top label only. Build Predictions(logits=…, labels=…)."
             )
-        return float(column @ self.weight) / float(self.weight.sum())
+        column: Float64 = getattr(self.source, name)
+        weight = np.empty_like(self.weight)
+        weight[self.order] = self.weight
+        if not np.isfinite(column).all():  # 0 times infinity is not 0 in floating point
+            column, weight = column[weight > 0], weight[weight > 0]
+        return float(column @ weight) / float(weight.sum())
 
 
 def _doubt(odds: Float64) -> Float64:

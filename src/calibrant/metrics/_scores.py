@@ -32,8 +32,7 @@ def nll(p: Measurable) -> float:
     >>> round(metrics.nll(Predictions(probs=[[0.5, 0.5], [0.2, 0.8]], labels=[0, 1])), 4)
     0.4581
     """
-    sample = Sample.of(p)
-    return -sample.mean(sample.label_log_prob, "nll")
+    return -Sample.of(p).mean("label_log_prob", "nll")
 
 
 def brier(p: Measurable) -> float:
@@ -50,8 +49,7 @@ def brier(p: Measurable) -> float:
     >>> round(metrics.brier(Predictions(probs=[[0.5, 0.5], [0.2, 0.8]], labels=[0, 1])), 4)
     0.29
     """
-    sample = Sample.of(p)
-    return sample.mean(sample.brier, "brier")
+    return Sample.of(p).mean("brier_terms", "brier")
 
 
 def mean_confidence(p: Measurable | Ranked) -> float:
@@ -78,5 +76,4 @@ def mean_entropy(p: Measurable) -> float:
     >>> round(metrics.mean_entropy(Predictions(probs=[[0.5, 0.5], [0.0, 1.0]], labels=[0, 1])), 4)
     0.3466
     """
-    sample = Sample.of(p)
-    return sample.mean(sample.entropy, "mean_entropy")
+    return Sample.of(p).mean("entropy", "mean_entropy")

@@ -34,7 +34,7 @@ def smooth_ece(p: Measurable | Ranked) -> float:
     >>> from calibrant import Confidences, metrics
     >>> c = Confidences(confidence=[0.9] * 10, correct=[1] * 5 + [0] * 5)
     >>> round(metrics.smooth_ece(c), 3)
-    0.396
+    0.4
     """
     from scipy.optimize import brentq  # noqa: PLC0415 - SciPy costs 0.1 s to import
 

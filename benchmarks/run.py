@@ -1,0 +1,201 @@
+"""Speed and memory as ratios, measured in one interleaved run; rewrites benchmarks/README.md.
+
+The floor is one ``torch.log_softmax(t, 1, out=preallocated)`` of the same array on all cores. Each
+contestant runs in turn, several rounds, and the best round of each counts: other work on a machine
+slows all of them, and ratios of the best rounds are what remains.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+import warnings
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import torch
+
+import calibrant
+from calibrant import Predictions, metrics
+from calibrant.inference import intervals
+from calibrant.measure import PANEL
+
+ROUNDS = 7
+N, K = 50_000, 1_000
+STREAM_ROWS, STREAM_CLASSES, STREAM_SHARDS = 10_000_000, 10, 10
+
+
+def best(contestants: dict[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, float]:
+    """Best seconds of each contestant over interleaved rounds."""
+    times = dict.fromkeys(contestants, float("inf"))
+    for _ in range(rounds):
+        for name, run in contestants.items():
+            start = time.perf_counter()
+            run()
+            times[name] = min(times[name], time.perf_counter() - start)
+    return times
+
+
+def data() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(7)
+    z = rng.standard_normal((N, K), dtype=np.float32) * 2
+    labels = (z * 0.6 + rng.gumbel(size=(N, K)).astype(np.float32)).argmax(axis=1)
+    return z, labels
+
+
+def panel(z: np.ndarray, labels: np.ndarray) -> list[tuple[str, str, str]]:
+    t, out = torch.from_numpy(z), torch.empty(z.shape)
+    times = best({
+        "floor": lambda: torch.log_softmax(t, 1, out=out),
+        "panel": lambda: calibrant.measure(Predictions(logits=z, labels=labels), intervals=False),
+        "classwise": lambda: metrics.classwise_ece(Predictions(logits=z, labels=labels)),
+    })  # fmt: skip
+    tracemalloc.start()
+    calibrant.measure(Predictions(logits=z, labels=labels), intervals=False)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    floor = times["floor"]
+    return [
+        ("floor: torch.log_softmax, preallocated", f"{1e3 * floor:.0f} ms", ""),
+        ("whole panel, no intervals", f"{times['panel'] / floor:.2f} × floor", "≤ 4 (aim 2)"),
+        ("classwise ECE alone", f"{times['classwise'] / floor:.2f} × floor", "≤ 6"),
+        ("peak extra memory of the panel", f"{100 * peak / z.nbytes:.1f} % of input", "< 10 %"),
+    ]
+
+
+def peers(z: np.ndarray, labels: np.ndarray) -> list[tuple[str, str, str]]:
+    """ECE of the same logits: what a user has to call in each package."""
+    from netcal.metrics import ECE
+    from torchmetrics.functional.classification import multiclass_calibration_error
+
+    t, y = torch.from_numpy(z), torch.from_numpy(labels)
+    probs = torch.softmax(t, 1)  # torchmetrics and netcal get theirs for free
+    array = probs.numpy()
+    times = best({
+        "calibrant": lambda: metrics.ece(Predictions(logits=z, labels=labels)),
+        "torchmetrics": lambda: multiclass_calibration_error(probs, y, num_classes=K),
+        "netcal": lambda: ECE(15).measure(array, labels),
+    }, rounds=3)  # fmt: skip
+    ours = times["calibrant"]
+    return [
+        (f"ECE against {name} (probabilities given)", f"{ours / times[name]:.3f} × its time",
+         "≤ 0.333")
+        for name in ("torchmetrics", "netcal")
+    ]  # fmt: skip
+
+
+def bootstrap(z: np.ndarray, labels: np.ndarray) -> list[tuple[str, str, str]]:
+    rows = []
+    for classes in (K, 10):
+        p = Predictions(logits=z[:, :classes], labels=labels % classes)
+        start = time.perf_counter()
+        intervals(p, PANEL, replicates=1000)
+        seconds = time.perf_counter() - start
+        what = f"1,000 replicates of the panel, {N:,} × {classes:,}"
+        rows.append((what, f"{seconds:.1f} s", "≤ 10 s"))
+    return rows
+
+
+def make_shards(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    size = STREAM_ROWS // STREAM_SHARDS
+    for k in range(STREAM_SHARDS):
+        z = rng.standard_normal((size, STREAM_CLASSES), dtype=np.float32) * 3
+        labels = (z + rng.gumbel(size=z.shape).astype(np.float32)).argmax(axis=1)
+        columns = {f"logit_{j}": z[:, j] for j in range(STREAM_CLASSES)}
+        pq.write_table(pa.table({"label": labels, **columns}), folder / f"{k}.parquet")
+
+
+STREAM_CODE = """
+import resource, sys, time
+import pyarrow.dataset
+from calibrant.streaming import accumulate_parquet
+files = sys.argv[1:]
+best = float("inf")
+for _ in range(3):
+    start = time.perf_counter()
+    accumulate_parquet(files)
+    best = min(best, time.perf_counter() - start)
+print(best, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+def stream() -> list[tuple[str, str, str]]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make_shards(folder)
+        files = sorted(map(str, folder.glob("*.parquet")))
+
+        def scan() -> None:
+            for batch in ds.dataset(files).to_batches():
+                batch.num_rows  # noqa: B018
+
+        def columns() -> None:
+            for batch in ds.dataset(files).to_batches():
+                np.stack([c.to_numpy() for c in batch.columns[1:]])
+
+        times = best({"scan": scan, "columns": columns}, rounds=5)
+        done = subprocess.run([sys.executable, "-c", STREAM_CODE, *files], capture_output=True,
+                              text=True, check=True)  # fmt: skip
+        seconds, memory = map(float, done.stdout.split())
+    rows = f"{STREAM_ROWS:,} × {STREAM_CLASSES} from Parquet"
+    return [
+        (f"stream {rows}", f"{seconds:.2f} s, {STREAM_ROWS / seconds / 1e6:.1f} M rows/s", ""),
+        ("… rate against PyArrow's bare scan", f"{times['scan'] / seconds:.3f}", "≥ 0.5"),
+        ("… rate against PyArrow's scan into NumPy", f"{times['columns'] / seconds:.3f}", ""),
+        ("… resident memory, Python included", f"{memory / 2**20:.0f} MiB", "< 1024 MiB"),
+    ]
+
+
+def imports() -> list[tuple[str, str, str]]:
+    def load(code: str) -> Callable[[], object]:
+        return lambda: subprocess.run([sys.executable, "-c", code], check=True)
+
+    times = best({"numpy": load("import numpy"), "calibrant": load("import calibrant"),
+                  "python": load("pass")}, rounds=5)  # fmt: skip
+    return [
+        ("import calibrant (Python's own start taken off)",
+         f"{times['calibrant'] - times['python']:.3f} s", "< 0.3 s"),
+        ("… of which NumPy", f"{times['numpy'] - times['python']:.3f} s", ""),
+    ]  # fmt: skip
+
+
+def table(rows: list[tuple[str, str, str]]) -> str:
+    lines = ["| what | measured | target |", "|---|---|---|"]
+    return "\n".join(lines + [f"| {a} | {b} | {c} |" for a, b, c in rows])
+
+
+def machine() -> str:
+    names = ("numpy", "scipy", "torch", "pyarrow", "netcal", "torchmetrics")
+    packages = ", ".join(f"{name} {version(name)}" for name in names)
+    return (f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}; "
+            f"{packages}.")  # fmt: skip
+
+
+def main() -> None:
+    warnings.filterwarnings("ignore")  # the peers'
+    z, labels = data()
+    rows = panel(z, labels) + peers(z, labels) + bootstrap(z, labels) + stream() + imports()
+    for row in rows:
+        print(" | ".join(row))
+    page = Path(__file__).with_name("README.md")
+    before, after = "<!-- results -->", "<!-- end of results -->"
+    text = page.read_text(encoding="utf-8")
+    head, _, rest = text.partition(before)
+    _, _, tail = rest.partition(after)
+    shape = f"Arrays are {N:,} × {K:,} float32 unless stated. {machine()}"
+    page.write_text(f"{head}{before}\n{shape}\n\n{table(rows)}\n{after}{tail}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

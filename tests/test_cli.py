@@ -1,0 +1,141 @@
+"""The command line as a user meets it: a real process, its output and its exit code."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from calibrant import Confidences, Predictions, measure, metrics
+from tests.conftest import CASES, draw
+from tests.test_files import HOSTILE
+
+COMMANDS = ("measure", "compare")
+
+
+def run(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", "-m", "calibrant.cli", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture
+def saved(tmp_path: Path, predictions: Predictions) -> Path:
+    predictions.save(tmp_path / "p.npz")
+    return tmp_path / "p.npz"
+
+
+def test_every_command_has_help_and_a_place_in_the_docs() -> None:
+    text = run("--help").stdout
+    docs = (Path(__file__).parents[1] / "docs" / "cli.md").read_text(encoding="utf-8")
+    for command in COMMANDS:
+        assert command in text
+        assert len(run(command, "--help").stdout) > 300
+        assert f"calibrant {command}" in docs
+    assert run("--version").stdout.startswith("calibrant 0.")
+
+
+def test_measure(saved: Path, predictions: Predictions) -> None:
+    out = run("measure", saved, "--replicates", 40).stdout
+    assert out == str(measure(predictions, replicates=40)) + "\n"
+
+
+def test_measure_json_and_csv(saved: Path, predictions: Predictions) -> None:
+    options = ("--no-intervals", "--bins", 10, "--norm", 2, "--binning", "mass")
+    data = json.loads(run("measure", saved, "--json", *options).stdout)
+    want = metrics.ece(predictions, bins=10, norm=2, binning="mass")
+    assert data["metrics"]["ece"]["value"] == want
+    rows = list(csv.DictReader(io.StringIO(run("measure", saved, "--csv", *options).stdout)))
+    assert float(next(r for r in rows if r["metric"] == "ece")["value"]) == want
+    picked = run("measure", saved, "--metrics", "skce,nll", "--replicates", 40, "--json").stdout
+    assert list(json.loads(picked)["metrics"]) == ["skce", "nll"]
+    run("measure", saved, "--json", "--csv", "--no-intervals", code=2)
+
+
+def test_measure_confidences_and_npy_pair(tmp_path: Path) -> None:
+    Confidences(confidence=[0.9, 0.4], correct=[1, 0]).save(tmp_path / "c.csv")
+    assert "top label only" in run("measure", tmp_path / "c.csv", "--no-intervals").stdout
+    z, labels = CASES["two classes"]
+    np.save(tmp_path / "logits.npy", z)
+    np.save(tmp_path / "y.npy", labels)
+    out = run("measure", tmp_path / "logits.npy", "--labels", tmp_path / "y.npy", "--no-intervals")
+    assert "64 samples, 2 classes" in out.stdout
+
+
+def test_fail_if(saved: Path, predictions: Predictions) -> None:
+    quick = ("measure", saved, "--no-intervals", "--fail-if")
+    value = metrics.ece(predictions)
+    run(*quick, f"ece>{value + 1e-6}")
+    done = run(*quick, f"ece > {value - 1e-6}", "--fail-if", "accuracy<0.01", code=1)
+    assert done.stderr.count("failed:") == 1
+    assert f"ece = {value:.6g}" in done.stderr
+    assert "ECE" in done.stdout  # the table is printed all the same
+    for bad in ("ece", "ece=1", "ecee>1", "ece>x", "skce>0"):
+        done = run(*quick, bad, code=2)
+        assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["objects.npz", "garbage.npz", "nonsense.parquet", "near.csv"])
+def test_bad_files_give_one_line(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(HOSTILE[name][0])
+    done = run("measure", tmp_path / name, code=2)
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stderr.startswith("calibrant: ")
+
+
+def test_bad_arguments_give_exit_code_2(saved: Path, tmp_path: Path) -> None:
+    run("measure", tmp_path / "absent.npz", code=2)
+    run("measure", saved, saved, code=2)
+    run("measure", saved, "--bins", 0, code=2)
+    run("measure", saved, "--binning", "no", code=2)
+    run("measure", saved, "--metrics", "ecee", code=2)
+    run("measure", code=2)
+    run("nonsense", code=2)
+
+
+def test_stream(tmp_path: Path) -> None:
+    z, labels = draw(3000, 5)
+    for k in range(3):
+        columns = {f"logit_{j}": z[k::3, j] for j in range(5)}
+        pq.write_table(pa.table({"label": labels[k::3], **columns}), tmp_path / f"{k}.parquet")
+    want = measure(Predictions(logits=z, labels=labels), intervals=False)
+    for where in (tmp_path / "*.parquet", tmp_path):
+        data = json.loads(run("measure", where, "--stream", "--json").stdout)
+        assert data["num_samples"] == 3000
+        for name in ("ece", "nll", "classwise_ece"):
+            got = data["metrics"][name]["value"]
+            assert got == pytest.approx(want[name], rel=1e-9)
+    few = run("measure", tmp_path, "--stream", "--json", "--metrics", "auroc").stdout
+    assert list(json.loads(few)["metrics"]) == ["auroc"]
+    run("measure", tmp_path / "none*.parquet", "--stream", code=2)
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1nonsensePAR1")
+    assert "cannot be read" in run("measure", tmp_path, "--stream", code=2).stderr
+
+
+def test_compare(saved: Path, tmp_path: Path, predictions: Predictions) -> None:
+    q = Predictions(logits=predictions.logits * 3, labels=predictions.labels)
+    q.save(tmp_path / "q.parquet")
+    out = run("compare", saved, tmp_path / "q.parquet", "--replicates", 40).stdout
+    assert "p − q" in out
+    assert "p is better" in out
+    quick = ("--replicates", 20, "--metrics", "ece")
+    data = run("compare", saved, tmp_path / "q.parquet", "--json", *quick).stdout
+    assert json.loads(data)["differences"][0]["first"] == "p"
+    table = run("compare", saved, tmp_path / "q.parquet", "--csv", *quick).stdout
+    assert table.splitlines()[0].startswith("metric,first,second,value")
+    (tmp_path / "other").mkdir()
+    q.save(tmp_path / "other" / "p.npz")
+    assert f"{saved} − " in run("compare", saved, tmp_path / "other" / "p.npz", *quick).stdout
+    run("compare", saved, code=2)
+    run("compare", saved, saved, code=2)

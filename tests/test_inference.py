@@ -1,0 +1,244 @@
+"""Intervals that cover, tests that raise no false alarms, comparisons that are paired."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from calibrant import Confidences, InputError, Predictions, metrics
+from calibrant.inference import (
+    consistency_band,
+    ece_test,
+    holm,
+    intervals,
+    paired_differences,
+    skce_test,
+    spiegelhalter_test,
+)
+from calibrant.metrics import METRICS
+from calibrant.metrics._classwise import mean_gap_norm, resampled_classwise_cells
+from calibrant.metrics._sample import Ranked
+from tests.conftest import CASES
+
+
+def population(temperature: float, size: int, seed: int) -> Predictions:
+    rng = np.random.default_rng(seed)
+    z = rng.normal(0, 2, (size, 5))
+    labels = (z / temperature + rng.gumbel(size=z.shape)).argmax(axis=1)
+    return Predictions(logits=z, labels=labels)
+
+
+def truth(temperature: float) -> dict[str, float]:
+    """The same formulas with the true chance of being right in place of the outcome."""
+    z = np.random.default_rng(1).normal(0, 2, (200_000, 5))
+    p = Predictions(logits=z, labels=np.zeros(len(z), dtype=int))
+    true = Predictions(logits=z / temperature, labels=np.zeros(len(z), dtype=int)).confidence
+    order = np.argsort(p.confidence)
+    ranked = Ranked(p.confidence[order], np.ones(len(z)), true[order])
+    return {
+        "accuracy": ranked.accuracy,
+        "auroc": metrics.auroc(ranked),
+        "debiased_ece": metrics.ece(ranked, norm=2, binning="mass"),
+        "smooth_ece": metrics.smooth_ece(ranked),
+        "ece": metrics.ece(ranked),
+    }
+
+
+@pytest.mark.parametrize("temperature", [1.0, 1.2, 2.0])
+def test_intervals_cover(temperature: float) -> None:
+    """A quick look; benchmarks/coverage.py simulates more, at two sizes and with more metrics.
+
+    Of 60 intervals at 95 %, fewer than 51 cover with probability 1e-4.
+    """
+    true = truth(temperature)
+    covered = dict.fromkeys(true, 0)
+    for seed in range(60):
+        p = population(temperature, 500, seed)
+        for name, found in intervals(p, list(true), replicates=150, seed=seed).items():
+            covered[name] += found.low - 1e-12 <= true[name] <= found.high + 1e-12
+    assert min(covered.values()) >= 51, covered
+
+
+def test_plain_bootstrap_would_fail_where_the_grid_bootstrap_covers() -> None:
+    """The reason for the grid bootstrap: at T = 1, percentiles of ECE never reach the truth, 0."""
+    missed, covered = 0, 0
+    for seed in range(20):
+        p = population(1.0, 500, seed)
+        rng = np.random.default_rng(seed)
+        draws = [metrics.ece(p.take(rng.integers(0, 500, 500))) for _ in range(40)]
+        missed += min(draws) > 0.005
+        covered += intervals(p, ["ece"], replicates=150)["ece"].low == 0
+    assert missed == 20
+    assert covered >= 17
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_every_metric_has_an_interval(name: str) -> None:
+    for p in (
+        population(1.5, 120, 0),
+        Predictions(logits=CASES["ties"][0], labels=CASES["ties"][1]),
+    ):
+        found = intervals(p, [name], replicates=40)[name]
+        assert found.value == metrics.METRICS[name].function(p)
+        assert found.low <= found.high
+        assert METRICS[name].low - 1e-9 <= found.low
+        assert found.high <= METRICS[name].high + 1e-9
+        if not METRICS[name].plug_in:
+            assert found.low <= found.value <= found.high
+
+
+def test_intervals_are_reproducible_and_narrow_with_n() -> None:
+    names = ["nll", "ece", "smooth_ece", "classwise_ece", "auroc"]
+    small, large = population(1.5, 400, 0), population(1.5, 6400, 0)
+    one, same = (intervals(small, names, replicates=100, seed=4) for _ in range(2))
+    other = intervals(small, names, replicates=100, seed=5)
+    assert one == same
+    assert one != other
+    narrow = intervals(large, names, replicates=100, seed=4)
+    for name in names:
+        ratio = (one[name].high - one[name].low) / (narrow[name].high - narrow[name].low)
+        assert 2.4 < ratio < 7, name  # a factor 4 but for noise
+
+
+def test_degenerate_intervals_are_honest() -> None:
+    one = Predictions(logits=[[1.0, 0.0]], labels=[0])
+    found = intervals(one, ["nll", "ece", "accuracy"], replicates=20)
+    assert math.isnan(found["nll"].low)
+    assert math.isnan(found["ece"].high)
+    assert found["accuracy"].low < 0.3  # one success proves little
+    right = Predictions(logits=[[3.0, 0.0]] * 30, labels=[0] * 30)
+    found = intervals(right, ["accuracy", "auroc"], replicates=20)
+    assert found["accuracy"].low < 0.9
+    assert math.isnan(found["auroc"].value)
+    assert math.isnan(found["auroc"].low)
+    impossible = Predictions(logits=[[0.0, -np.inf]] * 5, labels=[0, 0, 0, 1, 1])
+    assert intervals(impossible, ["nll"], replicates=50)["nll"].high == math.inf
+
+
+def test_options_reach_the_interval() -> None:
+    p = population(1.5, 300, 0)
+    found = intervals(p, ["ece"], options={"ece": {"bins": 3, "norm": 2}}, replicates=40)["ece"]
+    assert found.value == metrics.ece(p, bins=3, norm=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [({"level": 95}, "level"), ({"replicates": 5}, "replicates"), ({"replicates": 1.5}, "whole")],
+)
+def test_bad_arguments(arguments: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        intervals(population(1, 30, 0), ["ece"], **arguments)
+
+
+@pytest.mark.parametrize("norm", [1, 2, math.inf])
+@pytest.mark.parametrize("name", ["mixed signs", "many classes", "two classes", "ties"])
+def test_resampled_classwise_equals_the_metric_of_the_resample(name: str, norm: float) -> None:
+    z, labels = CASES[name]
+    p = Predictions(logits=z, labels=labels)
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(0, len(labels), (3, len(labels)))
+    weights = np.stack([np.bincount(row, minlength=len(labels)) for row in drawn])
+    count, residual = resampled_classwise_cells(p, weights.astype(np.float32))
+    got = mean_gap_norm(count, residual, norm)
+    want = [metrics.classwise_ece(p.take(row), norm=norm) for row in drawn]
+    np.testing.assert_allclose(got, want, rtol=2e-4, atol=1e-7)
+
+
+# --- tests of calibration ---------------------------------------------------------------------
+
+TESTS = {
+    "spiegelhalter": spiegelhalter_test,
+    "ece": lambda p: ece_test(p, draws=99),
+    "skce": lambda p: skce_test(p, draws=99),
+}
+
+
+@pytest.mark.parametrize("name", TESTS)
+def test_false_alarms_are_as_rare_as_stated(name: str) -> None:
+    """At 10 % over 300 calibrated data sets: 30 expected, outside 14 … 49 with probability 1e-3."""
+    rejected = sum(TESTS[name](population(1.0, 80, seed)).p_value <= 0.1 for seed in range(300))
+    assert 14 <= rejected <= 49
+
+
+@pytest.mark.parametrize("name", TESTS)
+def test_miscalibration_is_found(name: str) -> None:
+    assert TESTS[name](population(2.0, 1500, 0)).p_value <= 0.01
+
+
+def test_spiegelhalter_by_the_formula() -> None:
+    p = population(1.3, 200, 0)
+    a, c = p.correct, p.confidence
+    z = ((a - c) * (1 - 2 * c)).sum() / math.sqrt(((1 - 2 * c) ** 2 * c * (1 - c)).sum())
+    assert spiegelhalter_test(p).statistic == pytest.approx(z)
+    certain = Confidences(confidence=[1.0, 1.0], correct=[1, 1])
+    assert spiegelhalter_test(certain).p_value == 1
+    wrong = Confidences(confidence=[1.0, 1.0], correct=[1, 0])
+    assert spiegelhalter_test(wrong).p_value == 0
+
+
+def test_consistency_band_holds_a_calibrated_model() -> None:
+    inside = total = 0
+    for seed in range(40):
+        p = population(1.0, 600, seed)
+        low, high = consistency_band(p, bins=8, draws=200, seed=seed)
+        table = metrics.reliability(p, bins=8)
+        full = table.count > 0
+        assert np.isnan(low[~full]).all()
+        inside += ((low <= table.accuracy) & (table.accuracy <= high))[full].sum()
+        total += full.sum()
+    assert 0.92 <= inside / total <= 0.99
+
+
+# --- comparison -------------------------------------------------------------------------------
+
+
+def test_pairing_cancels_what_models_share() -> None:
+    """The same model with a little noise: far narrower than two independent intervals."""
+    p = population(1.5, 2000, 0)
+    noise = np.random.default_rng(1).normal(0, 0.05, p.logits.shape)
+    q = Predictions(logits=p.logits + noise, labels=p.labels)
+    values, (difference,) = paired_differences({"p": p, "q": q}, ["nll"], replicates=200)
+    assert difference.value == pytest.approx(metrics.nll(p) - metrics.nll(q))
+    assert values["q"]["nll"] == metrics.nll(q)
+    alone = intervals(p, ["nll"], replicates=200)["nll"]
+    assert difference.high - difference.low < 0.2 * (alone.high - alone.low)
+    terms = q.label_log_prob - p.label_log_prob
+    assert difference.standard_error == pytest.approx(terms.std() / math.sqrt(2000), rel=0.2)
+
+
+def test_differences_cover_zero_between_equals() -> None:
+    """Two models with independent noise on the same logits: no false alarm beyond the level."""
+    alarms = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        z = rng.normal(0, 2, (300, 4))
+        labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+        a, b = (Predictions(logits=z + rng.normal(0, 0.5, z.shape), labels=labels)
+                for _ in range(2))  # fmt: skip
+        _, found = paired_differences({"a": a, "b": b}, ["nll", "ece"], replicates=60, seed=seed)
+        alarms += sum(difference.p_value < 0.05 for difference in found)
+    assert alarms <= 15  # 6 of 120 expected
+
+
+def test_classwise_is_compared_too() -> None:
+    p, q = population(1.0, 400, 0), population(1.0, 400, 0)
+    _, (difference,) = paired_differences({"p": p, "q": q}, ["classwise_ece"], replicates=40)
+    assert (difference.value, difference.standard_error, difference.p_value) == (0, 0, 1)
+
+
+def test_holm() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert np.isnan(holm([0.01, math.nan])[1])
+    assert holm([0.01, math.nan])[0] == 0.01
+    assert holm([]) == []
+
+
+def test_interval_of_draws_on_real_logits(shared) -> None:
+    """CIFAR-10 test logits: the interval of ECE excludes 0 for an overconfident ResNet-110."""
+    data = np.load(shared / "data" / "logits" / "cifar10_kull_resnet110_test.npz")
+    p = Predictions(logits=data["logits"], labels=data["labels"])
+    found = intervals(p, ["ece", "accuracy"], replicates=100)
+    assert 0.035 < found["ece"].low < found["ece"].high < 0.06

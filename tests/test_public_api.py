@@ -1,0 +1,52 @@
+"""The public names, and what importing them costs."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import calibrant
+
+
+def test_names() -> None:
+    assert set(calibrant.__all__) == {
+        "Confidences", "InputError", "Predictions", "__version__", "compare", "load", "measure",
+        "metrics",
+    }  # fmt: skip
+    for name in calibrant.__all__:
+        assert hasattr(calibrant, name)
+    for name in calibrant.metrics.__all__:
+        assert hasattr(calibrant.metrics, name)
+
+
+def test_documented_attributes() -> None:
+    """The attributes of Predictions that the design fixes."""
+    for name in ["num_samples", "num_classes", "logits", "log_probs", "probs", "predicted", "confidence", "correct", "entropy", "labels", "meta", "save", "load", "split"]:  # fmt: skip
+        in_class = hasattr(calibrant.Predictions, name)
+        assert in_class or name in calibrant.Predictions.__annotations__
+
+
+@pytest.mark.parametrize("heavy", ["torch", "matplotlib", "sklearn", "pyarrow", "scipy", "rich"])
+def test_import_is_light(heavy: str) -> None:
+    """By modules loaded, not by time: none of these is imported before it is needed."""
+    code = f"import sys, calibrant; sys.exit({heavy!r} in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_torch_is_not_imported_for_tensors_of_others() -> None:
+    code = (
+        "import sys, calibrant\n"
+        "p = calibrant.Predictions(logits=[[1., 0.]] * 3, labels=[0, 0, 1])\n"
+        "calibrant.measure(p, replicates=20)\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_module_imports() -> None:
+    for module in pkgutil.walk_packages(calibrant.__path__, "calibrant."):
+        importlib.import_module(module.name)

@@ -1,0 +1,223 @@
+"""Accumulators: equal to memory, the same bits in any order, memory that does not grow."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibrant import InputError, Predictions, metrics
+from calibrant.measure import PANEL
+from calibrant.streaming import Accumulator, accumulate_parquet, exact_sum
+from tests.conftest import CASES, draw
+
+EXACT = ("accuracy", "mean_confidence", "mean_entropy", "nll", "brier", "ece", "mce",
+         "overconfidence_error", "underconfidence_error", "classwise_ece")  # fmt: skip
+NEAR = ("adaptive_ece", "debiased_ece", "smooth_ece", "auroc", "aupr_error", "fpr95", "aurc",
+        "eaurc")  # fmt: skip
+
+
+def accumulated(z: np.ndarray, labels: np.ndarray, **options: object) -> Accumulator:
+    total = Accumulator(z.shape[1], **options)
+    total.update(logits=z, labels=labels)
+    return total
+
+
+def test_the_whole_panel_is_there() -> None:
+    assert set(EXACT) | set(NEAR) == set(PANEL)
+    assert set(accumulated(*CASES["mixed signs"]).result()) == set(PANEL)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_equals_memory(name: str, case: tuple[np.ndarray, np.ndarray]) -> None:
+    z, labels = case
+    p = Predictions(logits=z, labels=labels)
+    for bins in (15, 10):
+        binned = name in ("ece", "mce", "classwise_ece") or name.endswith("confidence_error")
+        want = metrics.METRICS[name].function(p, **({"bins": bins} if binned else {}))
+        got = accumulated(z, labels, bins=bins).result()[name]
+        assert got == pytest.approx(want, rel=1e-9, abs=1e-15)
+
+
+@pytest.mark.parametrize("norm", [1, 2, math.inf])
+def test_ece_options(norm: float) -> None:
+    z, labels = CASES["mixed signs"]
+    p, total = Predictions(logits=z, labels=labels), accumulated(z, labels)
+    want = metrics.ece(p, norm=norm)
+    assert total.result(norm=norm)["ece"] == pytest.approx(want, rel=1e-9)
+    want = metrics.ece(p, binning="mass", norm=norm)
+    assert total.result(norm=norm, binning="mass")["ece"] == pytest.approx(want, abs=0.02)
+
+
+@pytest.mark.parametrize("name", NEAR)
+def test_ranking_within_its_bound(name: str) -> None:
+    for spread in (1.5, 8.0, 40.0):
+        z, labels = draw(30_000, 10, spread=spread, temperature=2)
+        p, total = Predictions(logits=z, labels=labels), accumulated(z, labels)
+        want, got = metrics.METRICS[name].function(p), total.result()[name]
+        bound = total.error_bounds().get(name, 2e-3)
+        assert abs(got - want) <= bound + 1e-12
+        assert bound < 0.1
+        assert abs(got - want) < 2e-3
+
+
+def test_bounds_hold_for_coarse_data() -> None:
+    """Samples crowded into few cells: the bound grows and still holds."""
+    rng = np.random.default_rng(0)
+    z = np.zeros((2000, 3), np.float32)
+    z[:, 0] = 2 + rng.normal(0, 0.003, 2000)
+    labels = (rng.random(2000) < 0.3).astype(int)
+    p, total = Predictions(logits=z, labels=labels), accumulated(z, labels)
+    bounds = total.error_bounds()
+    for name in ("auroc", "aurc", "eaurc", "adaptive_ece"):
+        want = metrics.METRICS[name].function(p)
+        assert abs(total.result()[name] - want) <= bounds[name] + 1e-12
+    assert bounds["auroc"] > 0.05
+
+
+@given(st.lists(st.integers(0, 5), min_size=300, max_size=300), st.randoms())
+def test_any_sharding_and_order_give_the_same_bits(shard: list[int], random) -> None:
+    z, labels = (array[:300] for array in CASES["mixed signs"])
+    whole = accumulated(z, labels).result()
+    parts = [accumulated(z[np.array(shard) == k], labels[np.array(shard) == k])
+             for k in set(shard)]  # fmt: skip
+    random.shuffle(parts)
+    while len(parts) > 1:  # a random tree of merges
+        other = parts.pop(random.randrange(len(parts)))
+        parts[random.randrange(len(parts))].merge(other)
+    assert parts[0].result() == whole
+
+
+def test_threads_and_chunks_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    from calibrant import _arrays
+
+    z, labels = draw(60_000, 40)
+    one = accumulated(z, labels).result()
+    monkeypatch.setattr(_arrays, "CHUNK_ELEMENTS", 9999)
+    monkeypatch.setattr(_arrays, "PARALLEL_ELEMENTS", 10**12)
+    assert accumulated(z, labels).result() == one
+
+
+def test_batches_of_a_training_loop() -> None:
+    z, labels = CASES["mixed signs"]
+    total = Accumulator(num_classes=10)
+    for logits, truth in zip(
+        torch.tensor(z).split(64), torch.tensor(labels).split(64), strict=True
+    ):
+        total.update(logits=logits.requires_grad_(), labels=truth)
+    assert total.num_samples == len(labels)
+    assert total.result() == accumulated(z, labels).result()
+
+
+def test_survives_the_way_to_another_process() -> None:
+    total = accumulated(*CASES["mixed signs"])
+    again = pickle.loads(pickle.dumps(total))  # between processes of one program, not from files
+    assert again.result() == total.result()
+
+
+def test_memory_does_not_grow() -> None:
+    z, labels = draw(2000, 10)
+    total = Accumulator(num_classes=10)
+
+    def state() -> int:
+        return len(pickle.dumps(total))
+
+    total.update(logits=z, labels=labels)
+    before = state()
+    for _ in range(20):
+        total.update(logits=z, labels=labels)
+    assert state() <= before + 200  # a few more digits
+
+
+def test_extreme_values() -> None:
+    p = Predictions(logits=[[0.0, -np.inf], [5.0, 0.0]], labels=[1, 0])
+    total = Accumulator(2)
+    total.update(p)
+    assert total.result()["nll"] == math.inf
+    huge = Predictions(logits=[[1e9, 0.0], [0.0, 3.0]], labels=[1, 1])
+    total = Accumulator(2)
+    total.update(huge)
+    assert total.result()["nll"] == pytest.approx(metrics.nll(huge), rel=1e-12)
+
+
+@given(st.lists(st.floats(0, 1e12), max_size=50))
+def test_exact_sum(values: list[float]) -> None:
+    got = exact_sum(np.array(values, dtype=np.float64)) * 2.0**-52
+    assert got == pytest.approx(math.fsum(values), rel=1e-12, abs=1e-14)
+    assert exact_sum(np.array(values[::-1])) == exact_sum(np.array(values))
+
+
+def test_refusals() -> None:
+    total = Accumulator(3)
+    with pytest.raises(InputError, match="no sample yet"):
+        total.result()
+    with pytest.raises(InputError, match="3 classes"):
+        total.update(logits=[[1.0, 2.0]], labels=[0])
+    with pytest.raises(InputError, match="3 classes and 15 bins"):
+        total.merge(Accumulator(3, bins=10))
+    with pytest.raises(InputError, match="binning"):
+        accumulated(*CASES["two classes"]).result(binning="sqrt")
+
+
+# --- Parquet ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> tuple[Path, np.ndarray, np.ndarray]:
+    z, labels = draw(5000, 6)
+    for k in range(5):
+        columns = {f"logit_{j}": z[k::5, j] for j in range(6)}
+        table = pa.table({"label": labels[k::5], **columns})
+        pq.write_table(table, tmp_path / f"{k}.parquet", row_group_size=300)
+    return tmp_path, z, labels
+
+
+def test_parquet_shards(shards: tuple[Path, np.ndarray, np.ndarray]) -> None:
+    folder, z, labels = shards
+    calls: list[tuple[int, int]] = []
+    files = sorted(folder.glob("*.parquet"))
+    total = accumulate_parquet(files, progress=lambda done, rows: calls.append((done, rows)))
+    assert total.result() == accumulated(z, labels).result()
+    assert calls[-1] == (5000, 5000)
+
+
+def test_parquet_refusals(tmp_path: Path, shards: tuple[Path, np.ndarray, np.ndarray]) -> None:
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        accumulate_parquet([tmp_path / "absent.parquet"])
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1nonsensePAR1")
+    with pytest.raises(InputError, match="cannot be read"):
+        accumulate_parquet([tmp_path / "bad.parquet"])
+    for columns, message in (
+        ({"confidence": [0.5], "correct": [True]}, "must hold logits or probs"),
+        ({"logit_0": [0.5], "logit_1": [0.1]}, "column label"),
+        ({"label": [0], "logit_0": [0.5], "extra": [1]}, "unknown column"),
+    ):
+        pq.write_table(pa.table(columns), tmp_path / "x.parquet")
+        with pytest.raises(InputError, match=message):
+            accumulate_parquet([tmp_path / "x.parquet"])
+    empty = pa.table({"label": pa.array([], pa.int64()), "logit_0": pa.array([], pa.float32())})
+    pq.write_table(empty, tmp_path / "x.parquet")
+    with pytest.raises(InputError, match="at least one row"):
+        accumulate_parquet([tmp_path / "x.parquet"])
+
+
+def test_python_memory_of_a_pass_is_small() -> None:
+    """The panel needs a chunk and O(N) columns: far below the matrix."""
+    z, labels = draw(20_000, 1000, spread=1)
+    from calibrant import measure
+
+    measure(Predictions(logits=z[:100], labels=labels[:100]), intervals=False)  # imports
+    tracemalloc.start()
+    measure(Predictions(logits=z, labels=labels), intervals=False)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.3 * z.nbytes  # buffers are a fixed size: under 10 % at 50,000 rows
