@@ -23,9 +23,13 @@ def test_names() -> None:
         assert hasattr(calibrant.metrics, name)
 
 
+DESIGNED = """num_samples num_classes logits log_probs probs predicted confidence correct entropy
+labels meta save load split"""
+
+
 def test_documented_attributes() -> None:
     """The attributes of Predictions that the design fixes."""
-    for name in ["num_samples", "num_classes", "logits", "log_probs", "probs", "predicted", "confidence", "correct", "entropy", "labels", "meta", "save", "load", "split"]:  # fmt: skip
+    for name in DESIGNED.split():
         in_class = hasattr(calibrant.Predictions, name)
         assert in_class or name in calibrant.Predictions.__annotations__
 

@@ -184,7 +184,7 @@ def entry_probs(scores: Float, kind: Kind, summary: RowSummary, rows: Int, class
     return np.exp(entry - top) * summary.confidence[rows]
 
 
-def snapped(total: Float64) -> Float64:
+def snapped(total: Float) -> Float64:
     """Row sums of probabilities, with those that are 1 but for rounding set to 1.
 
     So 0.2 stays 0.2, on its bin edge, though 0.1 + 0.2 + 0.7 is not 1 in floating point.
@@ -245,11 +245,13 @@ class _Sweep:
         if self.dtype == np.float64:
             total: Float = a.sum(axis=1)
             return total
-        return np.vecdot(a, self.ones)  # a faster sum than sum()
+        fast: Float = np.vecdot(a, self.ones)  # faster than sum()
+        return fast
 
     def row_dot(self, a: Float, b: Float) -> Float:
         """Sum over the classes of the product."""
-        return self.row_sum(a * b) if self.narrow else np.vecdot(a, b)
+        dot: Float = self.row_sum(a * b) if self.narrow else np.vecdot(a, b)
+        return dot
 
 
 class _LogitSweep(_Sweep):

@@ -298,7 +298,8 @@ def wilson_interval(hits: Float64, count: Float64, level: float) -> tuple[Float6
     share = hits / n
     middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
-    return np.maximum(middle - half, 0), np.minimum(middle + half, 1)
+    # Rounding must not leave a share of 0 or 1 outside its own interval.
+    return np.clip(middle - half, 0, share), np.clip(middle + half, share, 1)
 
 
 def _mass_edges(ranked: Ranked, sums: BinSums) -> Float64:

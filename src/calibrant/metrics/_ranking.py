@@ -159,7 +159,8 @@ def eaurc(p: Measurable | Ranked) -> float:
 
 def _at_or_above(so_far: Float64) -> Float64:
     """From counts at or below each confidence, those at or above it."""
-    return so_far[-1] - np.concatenate(([0.0], so_far[:-1]))
+    above: Float64 = so_far[-1] - np.concatenate(([0.0], so_far[:-1]))
+    return above
 
 
 def _average_precision(positives: Float64, found: Float64, false: Float64) -> float:

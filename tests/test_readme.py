@@ -1,0 +1,58 @@
+"""The documents run: Python and shell blocks of the README and the guides."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "docs/index.md", "docs/measure.md", "docs/cli.md", "docs/intervals.md")
+
+
+def blocks(page: str, language: str) -> list[str]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_python_blocks_run(page: str) -> None:
+    code = "\n".join(blocks(page, "python"))
+    environment = {**os.environ, "PYTHONWARNINGS": "error"}
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=300, env=environment,
+                   capture_output=True)  # fmt: skip
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_shell_blocks_run(page: str) -> None:
+    for line in "\n".join(blocks(page, "bash")).splitlines():
+        command = shlex.split(line)
+        if command[0] == "make":  # the suite must not run itself; the target must exist
+            subprocess.run([*command, "--dry-run"], check=True, cwd=ROOT, capture_output=True)
+            continue
+        assert command[0] == "calibrant", line
+        command[:1] = [sys.executable, "-m", "calibrant.cli"]
+        subprocess.run(command, check=True, cwd=ROOT, timeout=300, capture_output=True)
+
+
+def test_the_readme_starts_with_exactly_two_commands() -> None:
+    first = blocks("README.md", "bash")[0]
+    assert first.split("\n") == ["make demo", "make test", ""]
+
+
+def test_continuous_integration_runs_the_readmes_test_command() -> None:
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "make test" in script
+    assert "make check" in script
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
+            assert ((ROOT / page).parent / target).exists(), f"{page}: {target}"
