@@ -32,8 +32,8 @@ def main() -> None:
         ax.errorbar(table.confidence[full], table.accuracy[full], yerr=error, fmt="o-",
                     color="#0b5394", ms=4, capsize=2, label="accuracy, 95 % interval")  # fmt: skip
         sense = "over" if np.nansum(table.count * table.gap) < 0 else "under"
-        ax.set_title(f"{title}: {sense}confident\n"
-                     f"ECE {found.value:.1%} ({found.low:.1%} … {found.high:.1%})", fontsize=10)  # fmt: skip
+        size = f"ECE {found.value:.1%} ({found.low:.1%} … {found.high:.1%})"
+        ax.set_title(f"{title}: {sense}confident\n{size}", fontsize=10)
         ax.set(xlabel="confidence", xlim=(0, 1), ylim=(0, 1))
     axes[0].set_ylabel("accuracy")
     axes[0].legend(loc="upper left", fontsize=8, frameon=False)

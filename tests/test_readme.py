@@ -30,7 +30,7 @@ def test_python_blocks_run(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_shell_blocks_run(page: str) -> None:
-    for line in "\n".join(blocks(page, "bash")).splitlines():
+    for line in filter(None, "\n".join(blocks(page, "bash")).splitlines()):
         command = shlex.split(line)
         if command[0] == "make":  # the suite must not run itself; the target must exist
             subprocess.run([*command, "--dry-run"], check=True, cwd=ROOT, capture_output=True)

@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._arrays import Bool, Float, Float64, Int, chunk_rows, over_chunks
+from calibrant._arrays import Bool, Float, Float64, Int, chunk_rows, over_chunks, row_slices
 
 Kind = Literal["logits", "probs"]
 
@@ -151,28 +151,22 @@ def predict_and_check(logits: Float) -> tuple[Int | None, int | None]:
     return predicted, min(found) if found else None
 
 
-def top_of_probs(probs: Float, labels: Int, predicted: Int) -> TopLabel:
-    """The top-label columns of probabilities whose predicted classes are known.
+def top_of_probs(probs: Float, labels: Int, predicted: Int, total: Float64) -> TopLabel:
+    """The top-label columns of probabilities whose predicted classes and row sums are known.
 
     The odds are sums over the other classes; where these are nearly nothing, their total less the
     top probability would be rounding, so those few rows are added up without the top entry.
     """
-    odds, confidence = np.empty((2, len(labels)))
-
-    def work(slices: Iterator[slice]) -> None:
-        for rows in slices:
-            chunk, each = probs[rows], np.arange(rows.stop - rows.start)
-            total = snapped(chunk.sum(axis=1, dtype=np.float64))
-            top = chunk[each, predicted[rows]].astype(np.float64)
-            rest = total - top
-            faint = np.flatnonzero(rest < FAINT)
-            others = chunk[faint].astype(np.float64)
-            others[np.arange(len(faint)), predicted[rows][faint]] = 0
-            rest[faint] = others.sum(axis=1)
-            odds[rows], confidence[rows] = rest / top, top / total
-
-    over_chunks(work, *probs.shape)
-    return TopLabel(predicted, predicted == labels, odds, confidence)
+    top = probs[np.arange(len(labels)), predicted].astype(np.float64)
+    total = snapped(total)
+    rest = total - top
+    faint = np.flatnonzero(rest < FAINT)
+    for part in row_slices(len(faint), probs.shape[1]):
+        rows = faint[part]
+        others = probs[rows].astype(np.float64)
+        others[np.arange(len(rows)), predicted[rows]] = 0
+        rest[rows] = others.sum(axis=1)
+    return TopLabel(predicted, predicted == labels, rest / top, top / total)
 
 
 def entry_probs(scores: Float, kind: Kind, summary: RowSummary, rows: Int, classes: Int) -> Float64:

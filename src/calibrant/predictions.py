@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NoReturn, Self
 
 import numpy as np
@@ -17,16 +15,20 @@ from calibrant._arrays import (
     Float,
     Float64,
     Int,
-    over_chunks,
     read_only,
     to_floats,
     to_numpy,
 )
-from calibrant._checks import InputError, check_fraction, near_name, refuse
-
-# Softmax outputs in float16 or float32, or rounded to four decimals, still pass.
-SUM_TOLERANCE = 1e-3
-MIN_CLASSES = 2
+from calibrant._checks import check_fraction, refuse
+from calibrant._validation import (
+    check_classes,
+    check_labels,
+    check_logits,
+    check_matrix,
+    check_probs,
+    frozen_meta,
+    outside,
+)
 
 
 class _Frozen:
@@ -81,17 +83,20 @@ class Predictions(_Frozen):
             advice = "Pass logits=… (before the softmax) or probs=… (after it)."
             raise refuse("logits/probs", "takes exactly one of the two", got, advice)
         kind: _rows.Kind = "logits" if probs is None else "probs"
-        scores = _check_matrix(to_floats(logits if probs is None else probs, kind), kind)
-        names = _check_classes(classes, scores.shape[1])
+        scores = check_matrix(to_floats(logits if probs is None else probs, kind), kind)
+        names = check_classes(classes, scores.shape[1])
         self.__dict__.update(
             _kind=kind,
             _scores=read_only(scores),
-            labels=read_only(_check_labels(labels, scores.shape, names)),
+            labels=read_only(check_labels(labels, scores.shape, names)),
             classes=names,
-            meta=_frozen_meta(meta),
+            meta=frozen_meta(meta),
         )
-        check = _check_logits if kind == "logits" else _check_probs
-        self.__dict__["_predicted"] = check(scores)
+        if kind == "logits":
+            predicted, total = check_logits(scores), None
+        else:
+            predicted, total = check_probs(scores)
+        self.__dict__.update(_predicted=predicted, _total=total)
 
     labels: Int
     classes: tuple[str, ...] | None
@@ -99,6 +104,7 @@ class Predictions(_Frozen):
     _kind: _rows.Kind
     _scores: Float
     _predicted: Int | None
+    _total: Float64 | None
 
     @classmethod
     def from_binary(
@@ -128,7 +134,7 @@ class Predictions(_Frozen):
         if kind == "probs":
             wide = scores.astype(np.float64)
             if not ((wide >= 0) & (wide <= 1)).all():
-                raise _outside(wide)
+                raise outside(wide)
             return cls(probs=np.stack([1 - wide, wide], 1), labels=labels, classes=classes,
                        meta=meta)  # fmt: skip
         columns = np.stack([np.zeros_like(scores), scores], axis=1)
@@ -188,9 +194,9 @@ class Predictions(_Frozen):
     @cached_property
     def _top(self) -> _rows.TopLabel:
         """The columns of the top label. Probabilities show them without the whole pass."""
-        if self._predicted is None or self._kind == "logits" or "_summary" in vars(self):
+        if self._predicted is None or self._total is None or "_summary" in vars(self):
             return self._summary
-        return _rows.top_of_probs(self._scores, self.labels, self._predicted)
+        return _rows.top_of_probs(self._scores, self.labels, self._predicted, self._total)
 
     @property
     def predicted(self) -> Int:
@@ -241,6 +247,7 @@ class Predictions(_Frozen):
             _kind=self._kind,
             _scores=self._scores[rows],
             _predicted=None if self._predicted is None else self._predicted[rows],
+            _total=None if self._total is None else self._total[rows],
             labels=self.labels[rows],
             classes=self.classes,
             meta=self.meta,
@@ -265,7 +272,7 @@ class Predictions(_Frozen):
         [3, 7]
         """
         check_fraction("fraction", fraction, example=0.5)
-        if self.num_samples < MIN_CLASSES:
+        if self.num_samples == 1:
             raise refuse("split", "needs two samples", "got 1", "Collect more predictions.")
         size = min(max(round(fraction * self.num_samples), 1), self.num_samples - 1)
         order = np.random.default_rng(seed).permutation(self.num_samples)
@@ -328,14 +335,14 @@ class Confidences(_Frozen):
             raise refuse("correct", rule, f"got dtype {hits.dtype}", advice)
         wide = values.astype(np.float64)
         if not ((wide >= 0) & (wide <= 1)).all():
-            raise _outside(wide, "confidence")
+            raise outside(wide, "confidence")
         with np.errstate(divide="ignore", over="ignore"):
             odds = (1 - wide) / wide
         self.__dict__.update(
             confidence=read_only(wide),
             correct=read_only(hits.astype(np.bool_)),
             odds_against=read_only(odds),
-            meta=_frozen_meta(meta),
+            meta=frozen_meta(meta),
         )
 
     confidence: Float64
@@ -405,125 +412,3 @@ def _only(columns: _files.Columns, path: str | Path, names: tuple[str, ...]) -> 
         got = f"got {', '.join(columns.arrays) or 'nothing'}"
         raise refuse(Path(path).name, rule, got, "See the docs of Predictions.load for the names.")
     return dict(columns.arrays)
-
-
-# --- checks -----------------------------------------------------------------------------------
-
-
-def _check_matrix(scores: Float, name: str) -> Float:
-    if scores.ndim != MIN_CLASSES:
-        rule = "must have shape (N, K): a row a sample, a column a class"
-        advice = "For one score a sample use Predictions.from_binary."
-        raise refuse(name, rule, f"got shape {scores.shape}", advice)
-    if scores.shape[0] == 0:
-        advice = "Check the filter or the path that produced it."
-        raise refuse(name, "must hold at least one sample", f"got shape {scores.shape}", advice)
-    if scores.shape[1] < MIN_CLASSES:
-        advice = "For one score a sample use Predictions.from_binary."
-        raise refuse(name, "must have K >= 2 columns", f"got shape {scores.shape}", advice)
-    return scores
-
-
-def _check_classes(classes: Sequence[str] | None, num_classes: int) -> tuple[str, ...] | None:
-    if classes is None:
-        return None
-    if isinstance(classes, str):
-        raise refuse("classes", "must be a list of names", f"got {classes!r}", "Pass a list.")
-    names = tuple(str(name) for name in classes)
-    if len(names) != num_classes or len(set(names)) != num_classes:
-        rule = f"must be {num_classes} different names, one a column"
-        got = f"got {len(names)} names, {len(set(names))} different"
-        raise refuse("classes", rule, got, "Name every column once.")
-    return names
-
-
-def _check_labels(labels: Any, shape: tuple[int, ...], classes: tuple[str, ...] | None) -> Int:
-    num_samples, num_classes = shape
-    array = to_numpy(labels, "labels")
-    if array.shape != (num_samples,):
-        rule = f"must have shape ({num_samples},): one label a row of the scores"
-        raise refuse("labels", rule, f"got shape {array.shape}", "Check that both are of one set.")
-    if array.dtype.kind in "US":
-        array = _index_of_names(array, classes)
-    if array.dtype.kind not in "biu":
-        advice = "Use labels.astype(int), or classes=[…] for names."
-        rule = "must be integers"
-        raise refuse("labels", rule, f"got dtype {array.dtype}", advice)
-    low, high = array.min(), array.max()
-    if low < 0 or high >= num_classes:
-        rule = f"must lie in 0 … {num_classes - 1}"
-        advice = "Count classes from 0; drop samples marked with an ignore index."
-        raise refuse("labels", rule, f"got {low} … {high}", advice)
-    return array.astype(np.int64)
-
-
-def _index_of_names(array: Any, classes: tuple[str, ...] | None) -> Int:
-    if classes is None:
-        rule = "must be integers, or names out of classes"
-        raise refuse("labels", rule, "got names without classes", "Pass classes=[…] in order.")
-    index = {name: k for k, name in enumerate(classes)}
-    names, inverse = np.unique(array.astype(np.str_), return_inverse=True)
-    unknown = [str(name) for name in names if name not in index]
-    if unknown:
-        raise refuse("labels", "must be names out of classes", f"got {unknown[0]!r}",
-                     near_name(unknown[0], classes))  # fmt: skip
-    return np.array([index[str(name)] for name in names], dtype=np.int64)[inverse]
-
-
-def _check_logits(logits: Float) -> Int | None:
-    """Refuse NaN, +inf and rows of -inf; return the predicted classes if the look found them."""
-    predicted, bad = _rows.predict_and_check(logits)
-    if bad is not None:
-        raise _bad_logit(logits[bad].max(), bad)
-    return predicted
-
-
-def _bad_logit(value: Any, row: int) -> InputError:
-    if np.isnan(value):
-        rule, advice = "must not hold NaN", "Find the layer that overflowed; drop or mend the row."
-    elif value > 0:
-        rule = "must not hold +inf"
-        advice = "If these are log-odds of 100 % certainty, use a large finite number."
-    else:
-        rule = "must have a finite entry in each row"
-        advice = "A row of -inf gives every class probability 0; mend the row."
-    return refuse("logits", rule, f"got {value} in row {row}", advice)
-
-
-def _check_probs(probs: Float) -> Int | None:
-    """Refuse what is not a row of probabilities; return the predicted classes if they are cheap."""
-    wide = probs.shape[1] > _rows.NARROW_CLASSES
-    predicted = np.empty(len(probs), dtype=np.int64) if wide else None
-
-    def work(slices: Iterator[slice]) -> None:
-        for rows in slices:
-            chunk = probs[rows]
-            total = chunk.sum(axis=1, dtype=np.float64)
-            if not (chunk.min() >= 0 and chunk.max() <= 1 + SUM_TOLERANCE):
-                raise _outside(chunk, start=rows.start)
-            bad = np.flatnonzero(np.abs(total - 1) > SUM_TOLERANCE)
-            if len(bad):
-                rule = f"must sum to 1 (to within {SUM_TOLERANCE:g}) in each row"
-                got = f"got {total[bad[0]]:.6g} in row {rows.start + int(bad[0])}"
-                advice = "If these are logits, pass them as logits=…; if not, renormalise them."
-                raise refuse("probs", rule, got, advice)
-            if predicted is not None:
-                chunk.argmax(axis=1, out=predicted[rows])
-
-    over_chunks(work, *probs.shape)
-    return predicted
-
-
-def _outside(values: Float, name: str = "probs", start: int = 0) -> InputError:
-    bad = np.argwhere(~((values >= 0) & (values <= 1)))[0]
-    got = f"got {values[tuple(bad)]:.6g} in row {start + int(bad[0])}"
-    advice = "If these are logits, pass them as logits=…." if name == "probs" else "Check its unit."
-    return refuse(name, "must lie in [0, 1]", got, advice)
-
-
-def _frozen_meta(meta: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    try:
-        return MappingProxyType(json.loads(json.dumps(dict(meta or {}), allow_nan=False)))
-    except (TypeError, ValueError) as error:
-        rule, advice = "must be a mapping that JSON can hold", "Use strings, numbers and lists."
-        raise refuse("meta", rule, f"got {error}", advice) from error

@@ -1,0 +1,138 @@
+"""What scores, labels, classes and metadata must be; each fault is refused with a sentence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from calibrant import _rows
+from calibrant._arrays import Float, Float64, Int, over_chunks, to_numpy
+from calibrant._checks import InputError, near_name, refuse
+
+# Softmax outputs in float16 or float32, or rounded to four decimals, still pass.
+SUM_TOLERANCE = 1e-3
+MIN_CLASSES = 2
+
+
+def check_matrix(scores: Float, name: str) -> Float:
+    if scores.ndim != MIN_CLASSES:
+        rule = "must have shape (N, K): a row a sample, a column a class"
+        advice = "For one score a sample use Predictions.from_binary."
+        raise refuse(name, rule, f"got shape {scores.shape}", advice)
+    if scores.shape[0] == 0:
+        advice = "Check the filter or the path that produced it."
+        raise refuse(name, "must hold at least one sample", f"got shape {scores.shape}", advice)
+    if scores.shape[1] < MIN_CLASSES:
+        advice = "For one score a sample use Predictions.from_binary."
+        raise refuse(name, "must have K >= 2 columns", f"got shape {scores.shape}", advice)
+    return scores
+
+
+def check_classes(classes: Sequence[str] | None, num_classes: int) -> tuple[str, ...] | None:
+    if classes is None:
+        return None
+    if isinstance(classes, str):
+        raise refuse("classes", "must be a list of names", f"got {classes!r}", "Pass a list.")
+    names = tuple(str(name) for name in classes)
+    if len(names) != num_classes or len(set(names)) != num_classes:
+        rule = f"must be {num_classes} different names, one a column"
+        got = f"got {len(names)} names, {len(set(names))} different"
+        raise refuse("classes", rule, got, "Name every column once.")
+    return names
+
+
+def check_labels(labels: Any, shape: tuple[int, ...], classes: tuple[str, ...] | None) -> Int:
+    num_samples, num_classes = shape
+    array = to_numpy(labels, "labels")
+    if array.shape != (num_samples,):
+        rule = f"must have shape ({num_samples},): one label a row of the scores"
+        raise refuse("labels", rule, f"got shape {array.shape}", "Check that both are of one set.")
+    if array.dtype.kind in "US":
+        array = _index_of_names(array, classes)
+    if array.dtype.kind not in "biu":
+        advice = "Use labels.astype(int), or classes=[…] for names."
+        rule = "must be integers"
+        raise refuse("labels", rule, f"got dtype {array.dtype}", advice)
+    low, high = array.min(), array.max()
+    if low < 0 or high >= num_classes:
+        rule = f"must lie in 0 … {num_classes - 1}"
+        advice = "Count classes from 0; drop samples marked with an ignore index."
+        raise refuse("labels", rule, f"got {low} … {high}", advice)
+    return array.astype(np.int64)
+
+
+def _index_of_names(array: Any, classes: tuple[str, ...] | None) -> Int:
+    if classes is None:
+        rule = "must be integers, or names out of classes"
+        raise refuse("labels", rule, "got names without classes", "Pass classes=[…] in order.")
+    index = {name: k for k, name in enumerate(classes)}
+    names, inverse = np.unique(array.astype(np.str_), return_inverse=True)
+    unknown = [str(name) for name in names if name not in index]
+    if unknown:
+        raise refuse("labels", "must be names out of classes", f"got {unknown[0]!r}",
+                     near_name(unknown[0], classes))  # fmt: skip
+    return np.array([index[str(name)] for name in names], dtype=np.int64)[inverse]
+
+
+def check_logits(logits: Float) -> Int | None:
+    """Refuse NaN, +inf and rows of -inf; return the predicted classes if the look found them."""
+    predicted, bad = _rows.predict_and_check(logits)
+    if bad is not None:
+        raise _bad_logit(logits[bad].max(), bad)
+    return predicted
+
+
+def _bad_logit(value: Any, row: int) -> InputError:
+    if np.isnan(value):
+        rule, advice = "must not hold NaN", "Find the layer that overflowed; drop or mend the row."
+    elif value > 0:
+        rule = "must not hold +inf"
+        advice = "If these are log-odds of 100 % certainty, use a large finite number."
+    else:
+        rule = "must have a finite entry in each row"
+        advice = "A row of -inf gives every class probability 0; mend the row."
+    return refuse("logits", rule, f"got {value} in row {row}", advice)
+
+
+def check_probs(probs: Float) -> tuple[Int | None, Float64]:
+    """Refuse what is not a row of probabilities; return predicted classes (if cheap) and sums."""
+    wide = probs.shape[1] > _rows.NARROW_CLASSES
+    predicted = np.empty(len(probs), dtype=np.int64) if wide else None
+    sums = np.empty(len(probs))
+
+    def work(slices: Iterator[slice]) -> None:
+        for rows in slices:
+            chunk = probs[rows]
+            total = sums[rows] = chunk.sum(axis=1, dtype=np.float64)
+            if not (chunk.min() >= 0 and chunk.max() <= 1 + SUM_TOLERANCE):
+                raise outside(chunk, start=rows.start)
+            bad = np.flatnonzero(np.abs(total - 1) > SUM_TOLERANCE)
+            if len(bad):
+                rule = f"must sum to 1 (to within {SUM_TOLERANCE:g}) in each row"
+                got = f"got {total[bad[0]]:.6g} in row {rows.start + int(bad[0])}"
+                advice = "If these are logits, pass them as logits=…; if not, renormalise them."
+                raise refuse("probs", rule, got, advice)
+            if predicted is not None:
+                chunk.argmax(axis=1, out=predicted[rows])
+
+    over_chunks(work, *probs.shape)
+    return predicted, sums
+
+
+def outside(values: Float, name: str = "probs", start: int = 0) -> InputError:
+    bad = np.argwhere(~((values >= 0) & (values <= 1)))[0]
+    got = f"got {values[tuple(bad)]:.6g} in row {start + int(bad[0])}"
+    advice = "If these are logits, pass them as logits=…." if name == "probs" else "Check its unit."
+    return refuse(name, "must lie in [0, 1]", got, advice)
+
+
+def frozen_meta(meta: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    try:
+        return MappingProxyType(json.loads(json.dumps(dict(meta or {}), allow_nan=False)))
+    except (TypeError, ValueError) as error:
+        rule, advice = "must be a mapping that JSON can hold", "Use strings, numbers and lists."
+        raise refuse("meta", rule, f"got {error}", advice) from error
