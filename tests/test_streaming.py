@@ -66,7 +66,7 @@ def test_ranking_within_its_bound(name: str) -> None:
         want, got = metrics.METRICS[name].function(p), total.result()[name]
         bound = total.error_bounds().get(name, 2e-3)
         assert abs(got - want) <= bound + 1e-12
-        assert bound < 0.1
+        assert bound < 0.02
         assert abs(got - want) < 2e-3
 
 

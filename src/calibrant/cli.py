@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -123,7 +124,7 @@ def measure_command(
     With --stream no intervals are computed. Exit code 1: a --fail-if holds; 2: bad input.
     """
     conditions = [_condition(text) for text in fail_if or []]
-    chosen = metrics.split(",") if metrics else None
+    chosen = _names(metrics)
     shape: dict[str, Any] = {"bins": bins, "norm": norm, "binning": binning.value}
     if stream:
         panel = _measure_stream(paths, chosen, **shape)
@@ -160,10 +161,14 @@ def compare_command(
     models: dict[str, Predictions | Confidences] = {
         name: load(path) for name, path in zip(names, paths, strict=True)
     }
-    chosen = metrics.split(",") if metrics else None
+    chosen = _names(metrics)
     result = compare(models, metrics=chosen, bins=bins, norm=norm, binning=binning.value,
                      level=level, replicates=replicates, seed=seed)  # fmt: skip
     _print(result, str(result), as_json=as_json, as_csv=as_csv)
+
+
+def _names(metrics: str | None) -> list[str] | None:
+    return [name.strip() for name in metrics.split(",")] if metrics else None
 
 
 def _single(paths: list[str]) -> str:
@@ -182,8 +187,15 @@ def _measure_stream(
     panel = panel_of_stream(total, norm=norm, binning=binning)
     if chosen is None:
         return panel
-    kept = {name: panel.interval(name) for name in chosen}
-    return Panel(panel.num_samples, panel.num_classes, kept, panel.options)
+    for name in chosen:
+        if name not in panel.measured:
+            m.get_metric(name)  # refuses unknown names
+            rule, advice = (
+                "must be of the panel with --stream",
+                "Measure one file without --stream.",
+            )
+            raise refuse("--metrics", rule, f"got {name!r}", advice)
+    return replace(panel, measured={name: panel.interval(name) for name in chosen})
 
 
 def _expand(pattern: str) -> list[str]:

@@ -62,6 +62,7 @@ class Panel:
     num_classes: int | None
     measured: Mapping[str, Interval]
     options: Mapping[str, Any] = field(default_factory=dict)
+    note: str = ""
 
     def __getitem__(self, name: str) -> float:
         if name not in self.measured:
@@ -117,7 +118,8 @@ class Panel:
             ]
             for name, found in self.measured.items()
         ]
-        return f"{self.num_samples:,} samples, {classes}\n\n{aligned(rows)}"
+        note = f"\n\n{self.note}" if self.note else ""
+        return f"{self.num_samples:,} samples, {classes}\n\n{aligned(rows)}{note}"
 
 
 def measure(  # noqa: PLR0913 - all but the first are keywords with defaults
@@ -211,7 +213,12 @@ def panel_of_stream(total: Accumulator, *, norm: float = 1, binning: Binning = "
     values = total.result(norm=norm, binning=binning)
     found = {name: Interval(values[name], *NO_INTERVAL) for name in PANEL}
     options = {"bins": total.bins, "norm": norm, "binning": binning}
-    return Panel(total.num_samples, total.num_classes, found, options)
+    bounds = ", ".join(
+        f"{m.METRICS[name].label} ± {show(bound, percent=True)}"
+        for name, bound in total.error_bounds().items()
+    )
+    note = f"Read from a histogram, and so within: {bounds}."
+    return Panel(total.num_samples, total.num_classes, found, options, note)
 
 
 # --- comparing models -------------------------------------------------------------------------

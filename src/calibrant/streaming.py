@@ -4,7 +4,7 @@ Every sum is a whole number: counts, and values rounded to multiples of 2^-52. A
 is associative and commutative, so any sharding, any order and any number of threads give the same
 bits. Accuracy, confidence, NLL, Brier, entropy, the equal-width family and classwise ECE equal the
 in-memory values to 1e-9 relative. What needs a ranking (equal-mass bins, AUROC, AURC and their kin,
-smooth ECE) is read from a histogram of log s with 128 cells an octave, in which samples of one cell
+smooth ECE) is read from a histogram of log s with 512 cells an octave, in which samples of one cell
 count as ties; ``error_bounds`` says how far off that can be.
 """
 
@@ -22,17 +22,17 @@ from calibrant import metrics as m
 from calibrant._arrays import Bool, Float64, Int, over_chunks
 from calibrant._checks import InputError, check_bins, check_choice, check_norm, refuse
 from calibrant._rows import ROW_COST
-from calibrant.metrics._binning import Binning, BinSums, bin_sums, width_index
+from calibrant.metrics._binning import Binning, BinSums, mass_ranks, width_index
 from calibrant.metrics._classwise import ClasswiseCounts, summarise_and_count
 from calibrant.metrics._sample import Ranked
 from calibrant.predictions import Predictions
 
-# A float32 holds its exponent and the 7 leading bits of its fraction in its upper 16 bits: 128
+# A float32 holds its exponent and the 9 leading bits of its fraction in its upper 18 bits: 512
 # cells an octave of s without taking a logarithm. The cells cover 2^-126 <= s < 2^25; smaller s,
 # 0 included, go to the first cell.
-CELLS_PER_OCTAVE = 128
+CELLS_PER_OCTAVE = 512
 NUM_CELLS = 151 * CELLS_PER_OCTAVE
-_CELL_SHIFT = 16
+_CELL_SHIFT = 14
 _FIRST_CELL = 1 * CELLS_PER_OCTAVE  # exponent field 1 is 2^-126
 
 # Values are kept as high * 2^-26 + low * 2^-52 with whole high and low.
@@ -44,11 +44,16 @@ TOTALS = ("nll", "brier", "entropy")
 
 
 class _Counts:
-    """The whole numbers that one thread, batch or shard contributes."""
+    """The whole numbers that one thread, batch or shard contributes.
 
-    def __init__(self, num_classes: int, bins: int) -> None:
+    The histogram of log s is larger than a slab of rows, so it is filled once a batch: ``ranking``
+    holds what is to be counted into it.
+    """
+
+    def __init__(self, num_classes: int, bins: int, *, cells: int = 0) -> None:
         self.width: Int = np.zeros((4, bins), dtype=np.int64)
-        self.cells: Int = np.zeros((4, NUM_CELLS), dtype=np.int64)
+        self.cells: Int = np.zeros((4, cells), dtype=np.int64)
+        self.ranking: list[tuple[Int, Bool, Float64, Float64]] = []
         self.totals: dict[str, int] = dict.fromkeys(TOTALS, 0)
         self.impossible = 0  # labels of probability 0: the NLL is then infinite
         self.classwise = ClasswiseCounts(num_classes, bins)
@@ -60,7 +65,7 @@ class _Counts:
         parts = _halves(summary.confidence)
         index = width_index(summary.confidence, self.width.shape[1])
         _count_into(self.width, index, summary.correct, parts)
-        _count_into(self.cells, cell_of(summary.odds), summary.correct, parts)
+        self.ranking.append((cell_of(summary.odds), summary.correct, *parts))
         loss = -summary.label_log_prob
         self.totals["brier"] += exact_sum(summary.brier)
         self.totals["entropy"] += exact_sum(summary.entropy)
@@ -73,7 +78,11 @@ class _Counts:
     def add(self, other: _Counts) -> None:
         """Add another's counts to these."""
         self.width += other.width
-        self.cells += other.cells
+        if other.cells.size:
+            self.cells += other.cells
+        if other.ranking:
+            cell, correct, high, low = map(np.concatenate, zip(*other.ranking, strict=True))
+            _count_into(self.cells, cell, correct, (high, low))
         self.impossible += other.impossible
         for name, value in other.totals.items():
             self.totals[name] += value
@@ -146,7 +155,7 @@ class Accumulator:
     """
 
     def __init__(self, num_classes: int, *, bins: int = 15) -> None:
-        self._counts = _Counts(num_classes, check_bins(bins))
+        self._counts = _Counts(num_classes, check_bins(bins), cells=NUM_CELLS)
         self.num_classes = num_classes
         self.bins = bins
 
@@ -239,22 +248,26 @@ class Accumulator:
         """How far the histogram can put these metrics from their in-memory values.
 
         AUROC: half the (correct, wrong) pairs that share a cell. AURC: the misses of each cell
-        coming first or last in it. Adaptive ECE: the share of the samples in the cells that a bin
-        edge cuts. Metrics not named here are exact to 1e-9 or have no simple bound (smooth ECE,
-        AUPR, FPR: measured at under 1e-3 where cells hold under 1 % of the samples each).
+        coming first or last in it. Adaptive ECE: of each cell that holds an edge, up to half the
+        samples may belong to the other bin, and the hits or the misses alone be those. Metrics not
+        named here are exact to 1e-9 or have no simple bound (debiased and smooth ECE, AUPR, FPR:
+        measured at under 1e-3 where cells hold under 1 % of the samples each).
         """
         ranked = self.ranked()
         pairs = float(ranked.hits.sum()) * float(ranked.misses.sum())
         ties = float(ranked.hits @ ranked.misses)
         before = np.cumsum(ranked.count[::-1])[::-1] - ranked.count
         late = float((ranked.misses * ranked.hits / (2 * (before + 1))).sum()) / ranked.total
-        cuts = bin_sums(ranked, self.bins, "mass").cuts[1:-1]
-        near = np.unique(np.concatenate((cuts - 1, cuts)).clip(0, len(ranked.count) - 1))
+        edges = mass_ranks(ranked.total, self.bins)
+        cut = np.unique(np.searchsorted(np.cumsum(ranked.count), edges, side="right"))
+        cut = cut[cut < len(ranked.count)]
+        n, h, c = ranked.count[cut], ranked.hits[cut], ranked.confidence[cut]
+        moved = np.minimum(n / 2, np.maximum(h * (1 - c), (n - h) * c))
         return {
             "auroc": ties / (2 * pairs) if pairs else 0.0,
             "aurc": late,
             "eaurc": late,
-            "adaptive_ece": float(ranked.count[near].sum()) / ranked.total,
+            "adaptive_ece": 2 * float(moved.sum()) / ranked.total,
         }
 
     def _need_samples(self) -> None:
