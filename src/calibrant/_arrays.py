@@ -76,18 +76,30 @@ def row_slices(num_rows: int, num_columns: int) -> Iterator[slice]:
 
 
 def over_chunks(
-    work: Callable[[Iterator[slice]], Result], num_rows: int, num_columns: int
+    work: Callable[[Iterator[slice]], Result],
+    num_rows: int,
+    num_columns: int,
+    *,
+    threads: int | None = None,
 ) -> list[Result]:
     """Run ``work`` on interleaved chunks of rows, one call a core; return each call's result.
 
     NumPy frees the interpreter lock inside its loops, so threads share the cores without copies.
     """
     slices = list(row_slices(num_rows, num_columns))
-    workers = min(num_threads(), len(slices))
+    workers = min(threads or num_threads(), len(slices))
     if workers <= 1 or num_rows * num_columns < PARALLEL_ELEMENTS:
         return [work(iter(slices))]
     with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(lambda first: work(iter(slices[first::workers])), range(workers)))
+
+
+def dot(a: Float64, b: Float64) -> float:
+    """Inner product of two long columns, on one core.
+
+    BLAS would wake its threads for it, and on a busy machine wait milliseconds for them.
+    """
+    return float(np.einsum("i,i->", a, b))
 
 
 def num_threads() -> int:

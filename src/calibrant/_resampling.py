@@ -13,16 +13,15 @@ Reference: Hansen (1999), The grid bootstrap, doi:10.1162/003465399558463.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from calibrant import metrics as m
-from calibrant._arrays import Float64, num_threads
+from calibrant._arrays import Float64
 from calibrant.metrics._binned import debiased_square
 from calibrant.metrics._binning import Binning, bin_sums
 from calibrant.metrics._classwise import mean_gap_norm, resampled_classwise_cells
@@ -36,20 +35,8 @@ STRENGTHS = np.array([0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0])
 SHAPE_UNCERTAINTY = 1.08
 # Elements of the weight matrix made at a time.
 WEIGHT_ELEMENTS = 8_000_000
-# Below this many samples the arrays are too short for threads to pay.
-THREADED_SAMPLES = 20_000
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 Bounds = tuple[float, float]
-
-
-def each(work: Callable[[Item], Result], items: Iterable[Item], num_samples: int) -> list[Result]:
-    """``work`` of every item, on all cores where the arrays are long enough."""
-    if num_samples < THREADED_SAMPLES:
-        return [work(item) for item in items]
-    with ThreadPoolExecutor(num_threads()) as pool:
-        return list(pool.map(work, items))
 
 
 def resample_weights(
@@ -87,7 +74,7 @@ def percentile_bounds(
 
     rows: list[list[float]] = []
     for weights in resample_weights(len(sample.weight), replicates, seed):
-        rows += each(evaluate, weights, len(sample.weight))
+        rows += map(evaluate, weights)
     return {name: _quantiles(column, level)
             for name, column in zip(functions, np.array(rows).T, strict=True)}  # fmt: skip
 
@@ -188,7 +175,7 @@ def grid_bounds(
     found: list[list[list[float]]] = []
     for weights in resample_weights(len(sample.weight), draws, seed):
         jobs = zip(weights, range(len(found), draws), strict=False)
-        found += each(evaluate, jobs, len(sample.weight))
+        found += map(evaluate, jobs)
     simulated = np.array(found)  # (draws, strengths, metrics)
     bounds = {}
     for k, (name, e) in enumerate(estimators.items()):

@@ -94,6 +94,8 @@ def summarise(
     kind: Kind,
     predicted: Int | None = None,
     consume: Callable[[], Made] | None = None,
+    *,
+    threads: int | None = None,
 ) -> tuple[RowSummary, list[Made]]:
     """Make the O(N) columns of a score matrix in one pass over it.
 
@@ -117,7 +119,8 @@ def summarise(
                 consumer(Block(rows, others, sweep.scale(rows), sweep.narrow))
         return consumer
 
-    consumers = [done for done in over_chunks(work, num_rows, num_classes) if done]
+    made = over_chunks(work, num_rows, num_classes, threads=threads)
+    consumers = [consumer for consumer in made if consumer]
     return sweep.finish(), consumers
 
 

@@ -108,10 +108,10 @@ def check_probs(probs: Float) -> tuple[Int | None, Float64]:
         for rows in slices:
             chunk = probs[rows]
             total = sums[rows] = chunk.sum(axis=1, dtype=np.float64)
-            if not (chunk.min() >= 0 and chunk.max() <= 1 + SUM_TOLERANCE):
+            if not chunk.min() >= 0:  # NaN included
                 raise outside(chunk, start=rows.start)
             bad = np.flatnonzero(np.abs(total - 1) > SUM_TOLERANCE)
-            if len(bad):
+            if len(bad):  # without negative entries, a sum of 1 leaves none above 1
                 rule = f"must sum to 1 (to within {SUM_TOLERANCE:g}) in each row"
                 got = f"got {total[bad[0]]:.6g} in row {rows.start + int(bad[0])}"
                 advice = "If these are logits, pass them as logits=…; if not, renormalise them."

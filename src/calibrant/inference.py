@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from calibrant import metrics as m
-from calibrant._arrays import Float64
+from calibrant._arrays import Float64, dot
 from calibrant._checks import check_count, check_fraction
 from calibrant._resampling import (
+    STRENGTHS,
     classwise_bounds,
-    each,
     estimator_of,
     grid_bounds,
     percentile_bounds,
@@ -36,8 +36,6 @@ from calibrant.metrics._kernel import median_distance
 from calibrant.metrics._sample import Measurable, Ranked, Sample, rank
 from calibrant.predictions import Confidences, Predictions
 
-# The grid bootstrap uses each of its draws at 7 strengths, so it takes fewer.
-DRAWS_SHARE = 5
 LEAST_DRAWS = 20
 
 
@@ -81,7 +79,7 @@ def intervals(
     if len(sample.weight) > 1:
         plain = {k: f for k, f in functions.items() if not m.METRICS[k].plug_in}
         biased = [k for k in names if m.METRICS[k].plug_in and k != "classwise_ece"]
-        draws = max(replicates // DRAWS_SHARE, LEAST_DRAWS)
+        draws = max(replicates // len(STRENGTHS), LEAST_DRAWS)  # each is used at every strength
         bounds |= percentile_bounds(sample, plain, level=level, replicates=replicates, seed=seed)
         estimators = {k: estimator_of(k, options.get(k, {}), sample.ranked) for k in biased}
         bounds |= grid_bounds(sample, estimators, level=level, draws=draws, seed=seed)
@@ -199,8 +197,8 @@ def spiegelhalter_test(p: Measurable | Ranked) -> CalibrationTest:
 
     ranked = rank(p)
     c = ranked.confidence
-    above = float(ranked.residual @ (1 - 2 * c))
-    spread = math.sqrt(float(ranked.count @ ((1 - 2 * c) ** 2 * c * (1 - c))))
+    above = dot(ranked.residual, 1 - 2 * c)
+    spread = math.sqrt(dot(ranked.count, (1 - 2 * c) ** 2 * c * (1 - c)))
     if spread == 0:
         return CalibrationTest("Spiegelhalter", 0.0, 1.0 if above == 0 else 0.0)
     z = above / spread
@@ -319,7 +317,7 @@ def _resampled(
                 columns[name].append(_resampled_classwise(p, weights, **function.keywords))
             else:
                 evaluate = partial(_on_resample, function, sample)
-                columns[name].append(each(evaluate, weights[:, sample.order], len(sample.weight)))
+                columns[name].append([evaluate(row) for row in weights[:, sample.order]])
     return {name: np.concatenate(parts) for name, parts in columns.items()}
 
 

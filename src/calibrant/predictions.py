@@ -186,10 +186,12 @@ class Predictions(_Frozen):
         return self._sweep()[0]
 
     def _sweep(
-        self, consume: Callable[[], _rows.Made] | None = None
+        self, consume: Callable[[], _rows.Made] | None = None, *, threads: int | None = None
     ) -> tuple[_rows.RowSummary, list[_rows.Made]]:
         """One pass over the scores: the columns, and what the consumers of blocks made."""
-        return _rows.summarise(self._scores, self.labels, self._kind, self._predicted, consume)
+        return _rows.summarise(
+            self._scores, self.labels, self._kind, self._predicted, consume, threads=threads
+        )
 
     @cached_property
     def _top(self) -> _rows.TopLabel:

@@ -19,7 +19,7 @@ import numpy as np
 
 from calibrant import _files
 from calibrant import metrics as m
-from calibrant._arrays import Bool, Float64, Int, over_chunks
+from calibrant._arrays import Bool, Float64, Int, dot, over_chunks
 from calibrant._checks import InputError, check_bins, check_choice, check_norm, refuse
 from calibrant._rows import ROW_COST
 from calibrant.metrics._binning import Binning, BinSums, mass_ranks, width_index
@@ -255,7 +255,7 @@ class Accumulator:
         """
         ranked = self.ranked()
         pairs = float(ranked.hits.sum()) * float(ranked.misses.sum())
-        ties = float(ranked.hits @ ranked.misses)
+        ties = dot(ranked.hits, ranked.misses)
         before = np.cumsum(ranked.count[::-1])[::-1] - ranked.count
         late = float((ranked.misses * ranked.hits / (2 * (before + 1))).sum()) / ranked.total
         edges = mass_ranks(ranked.total, self.bins)

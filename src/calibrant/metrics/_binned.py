@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrant._arrays import Float64, Int
+from calibrant._arrays import Float64, Int, dot
 from calibrant._checks import check_fraction, check_norm
 from calibrant.metrics._binning import Binning, BinSums, bin_cuts, bin_sums, width_edges
 from calibrant.metrics._sample import Measurable, Ranked, rank
@@ -324,5 +324,5 @@ def _norm_of_gaps(share: Float64, gap: Float64, norm: float) -> float:
     if largest == 0:
         return 0.0
     # Gaps relative to the largest, so that large p do not underflow.
-    mean_power = float(share @ (gap / largest) ** norm)
+    mean_power = dot(share, (gap / largest) ** norm)
     return float(largest * mean_power ** (1 / norm))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from threading import Lock
 
 import numpy as np
 
@@ -210,16 +209,16 @@ def resampled_classwise_cells(
     """
     from scipy.sparse import coo_array  # noqa: PLC0415 - SciPy costs 0.1 s to import
 
-    low, lock = np.zeros((len(weights), p.num_classes)), Lock()
+    low = np.zeros((len(weights), p.num_classes))
 
     class Products(FirstBinSplit):
         def __call__(self, block: Block) -> None:
             first = self.split(block)
             product = weights[:, block.rows] @ (first.T if block.narrow else first)
-            with lock:
-                np.add(low, product, out=low)
+            np.add(low, product, out=low)
 
-    summary, parts = p._sweep(lambda: Products(p.num_classes, bins))
+    # One thread: the matrix product uses all cores by itself.
+    summary, parts = p._sweep(lambda: Products(p.num_classes, bins), threads=1)
     cells = Cells.of(p, summary, bins, parts)
 
     def by_cell(value: Float64, cell: Int, row: Int) -> Float64:

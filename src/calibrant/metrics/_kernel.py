@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from calibrant._arrays import Float64, Int
+from calibrant._arrays import Float64, Int, dot
 from calibrant._checks import check_norm, check_positive
 from calibrant.metrics._sample import Measurable, Ranked, rank
 
@@ -60,7 +60,7 @@ def skce(p: Measurable | Ranked, *, width: float | None = None) -> float:
         return math.nan
     width = median_distance(ranked) if width is None else check_positive("width", width, example=1)
     form = laplacian_form(ranked.confidence, ranked.residual, width)
-    own = ranked.hits @ (1 - ranked.confidence) ** 2 + ranked.misses @ ranked.confidence**2
+    own = dot(ranked.hits, (1 - ranked.confidence) ** 2) + dot(ranked.misses, ranked.confidence**2)
     return float(form - own) / (ranked.total * (ranked.total - 1))
 
 
@@ -115,7 +115,7 @@ def laplacian_form(place: Float64, weight: Float64, width: float) -> float:
         ahead[start:stop] = np.exp(-scaled) * (running - grown)
         carried, carried_at = float(np.exp(-scaled[-1]) * running[-1]), float(place[stop - 1])
         start = stop
-    return float(weight @ (weight + 2 * ahead))
+    return dot(weight, weight + 2 * ahead)
 
 
 def median_distance(ranked: Ranked) -> float:

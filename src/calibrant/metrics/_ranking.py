@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 
-from calibrant._arrays import Float64
+from calibrant._arrays import Float64, dot
 from calibrant._checks import check_fraction
 from calibrant.metrics._sample import Measurable, Ranked, rank
 
@@ -40,7 +40,7 @@ def auroc(p: Measurable | Ranked) -> float:
     ranked = rank(p)
     pairs = float(ranked.hits_so_far[-1]) * float(ranked.misses_so_far[-1])
     below = ranked.misses_so_far - ranked.misses / 2
-    return float(ranked.hits @ below) / pairs if pairs else math.nan
+    return dot(ranked.hits, below) / pairs if pairs else math.nan
 
 
 def aupr_success(p: Measurable | Ranked) -> float:
@@ -125,6 +125,12 @@ def aurc(p: Measurable | Ranked) -> float:
     0.25
     """
     ranked = rank(p)
+    if "aurc" not in vars(ranked):  # kept: E-AURC asks for it again
+        vars(ranked)["aurc"] = _aurc(ranked)
+    return float(vars(ranked)["aurc"])
+
+
+def _aurc(ranked: Ranked) -> float:
     misses = ranked.misses
     wrong = _at_or_above(ranked.misses_so_far)
     kept = np.append(_at_or_above(ranked.hits_so_far) + wrong, 0.0)
@@ -172,7 +178,7 @@ def _average_precision(positives: Float64, found: Float64, false: Float64) -> fl
         return math.nan
     flagged = found + false
     precision = found / np.where(flagged > 0, flagged, 1)
-    return float(positives @ precision) / float(found.max())
+    return dot(positives, precision) / float(found.max())
 
 
 @cache

@@ -8,12 +8,12 @@ the histogram of a streamed data set is a Ranked, so one implementation of a met
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
-from calibrant._arrays import Float64, Int
+from calibrant._arrays import Float64, Int, dot
 from calibrant._checks import InputError
 from calibrant.predictions import Confidences, Predictions
 
@@ -81,6 +81,7 @@ class Sample:
     weight: Float64
     order: Int
     source: Predictions | Confidences
+    columns: dict[str, Float64] = field(default_factory=dict)  # shared by all replicates
 
     @classmethod
     def of(cls, p: Predictions | Confidences | Sample) -> Sample:
@@ -129,12 +130,12 @@ class Sample:
                 f"{metric} needs the probabilities of all classes; got Confidences, which hold the "
                 "top label only. Build Predictions(logits=…, labels=…)."
             )
-        column: Float64 = getattr(self.source, name)
-        weight = np.empty_like(self.weight)
-        weight[self.order] = self.weight
+        if name not in self.columns:
+            self.columns[name] = getattr(self.source, name)[self.order]
+        column, weight = self.columns[name], self.weight
         if not np.isfinite(column).all():  # 0 times infinity is not 0 in floating point
             column, weight = column[weight > 0], weight[weight > 0]
-        return float(column @ weight) / float(weight.sum())
+        return dot(column, weight) / float(weight.sum())
 
 
 def _doubt(odds: Float64) -> Float64:

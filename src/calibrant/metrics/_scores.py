@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from calibrant._arrays import dot
 from calibrant.metrics._sample import Measurable, Ranked, Sample, rank
 
 
@@ -63,7 +64,7 @@ def mean_confidence(p: Measurable | Ranked) -> float:
     0.75
     """
     ranked = rank(p)
-    return float(ranked.confidence @ ranked.count) / ranked.total
+    return dot(ranked.confidence, ranked.count) / ranked.total
 
 
 def mean_entropy(p: Measurable) -> float:
