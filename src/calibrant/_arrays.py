@@ -53,7 +53,7 @@ def to_floats(value: Any, name: str) -> Float:
     if array.dtype.kind != "f" or array.dtype.itemsize > np.dtype(np.float64).itemsize:
         advice = f"Convert it, for example {name}.astype('float32')."
         raise refuse(name, "must hold real numbers", f"got dtype {array.dtype}", advice)
-    return array
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:

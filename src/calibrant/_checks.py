@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import numbers
 from collections.abc import Iterable, Sequence
 
 
@@ -50,7 +51,7 @@ def check_count(name: str, value: int, *, least: int, most: int, example: int) -
 
 def check_norm(norm: float) -> float:
     """Return the order p of an L_p norm, 1 <= p <= infinity."""
-    if not isinstance(norm, (int, float)) or isinstance(norm, bool) or not norm >= 1:
+    if not isinstance(norm, numbers.Real) or isinstance(norm, bool) or not norm >= 1:
         rule = "must be a number p >= 1 (or math.inf for the largest gap)"
         raise refuse("norm", rule, f"got {norm!r}", "Try norm=1 or norm=2.")
     return float(norm)
@@ -58,7 +59,7 @@ def check_norm(norm: float) -> float:
 
 def check_fraction(name: str, value: float, *, example: float) -> float:
     """Return ``value`` if it lies strictly between 0 and 1."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < 1:
         rule = "must lie strictly between 0 and 1"
         raise refuse(name, rule, f"got {value!r}", f"Try {name}={example}.")
     return float(value)
@@ -66,10 +67,15 @@ def check_fraction(name: str, value: float, *, example: float) -> float:
 
 def check_positive(name: str, value: float, *, example: float) -> float:
     """Return ``value`` if it is a finite number above 0."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not number or not 0 < value < math.inf:
         raise refuse(name, "must be a finite number above 0", f"got {value!r}", f"Try {example}.")
     return float(value)
+
+
+def check_seed(seed: int) -> int:
+    """Return ``seed`` if a random generator takes it."""
+    return check_count("seed", seed, least=0, most=2**63 - 1, example=0)
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> str:

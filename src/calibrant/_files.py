@@ -7,6 +7,7 @@ compared with the file and with this machine's memory before anything is allocat
 from __future__ import annotations
 
 import json
+import lzma
 import math
 import os
 import re
@@ -88,9 +89,13 @@ def _choose(path: Path, table: dict[str, Any]) -> Any:
 
 
 def _read_npz(path: Path) -> Columns:
-    damage = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError)
+    damage = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError)
     with _clear_errors(path, *damage), zipfile.ZipFile(path) as archive:
-        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        infos = archive.infolist()
+        members = {info.filename.removesuffix(".npy"): info for info in infos}
+        if len(members) != len(infos):
+            raise InputError(f"{path.name} holds an array twice; save each once.")
+        check_size(sum(info.file_size for info in infos), path.name)
         unknown = [name for name in members if name not in (*ARRAY_NAMES, META_KEY)]
         if unknown:
             raise _unknown(path, "array", unknown[0])
@@ -229,6 +234,7 @@ def table_arrays(table: pa.Table | pa.RecordBatch, where: str) -> dict[str, NDAr
     """
     numbered: dict[str, dict[int, Any]] = {"logit": {}, "prob": {}}
     arrays: dict[str, NDArray[Any]] = {}
+    _refuse_twins(table.schema.names, where)
     for name, column in zip(table.schema.names, table.columns, strict=True):
         match = _NUMBERED.match(name)
         if match:
@@ -248,6 +254,18 @@ def table_arrays(table: pa.Table | pa.RecordBatch, where: str) -> dict[str, NDAr
             ordered = [_from_arrow(columns[k], f"{where}: {stem}_{k}") for k in range(len(columns))]
             arrays[f"{stem}s"] = np.stack(ordered).T
     return arrays
+
+
+def _refuse_twins(names: list[str], where: str) -> None:
+    """Refuse a quantity that is there twice: whichever were taken, the other might be meant."""
+    stems = {"logit": "logits", "prob": "probs"}
+    matches = [(name, _NUMBERED.match(name)) for name in names]
+    plain = ["labels" if name == "label" else name for name, match in matches if not match]
+    numbered = {stems[match[1]] for _, match in matches if match}
+    twice = [name for name in names if names.count(name) > 1]
+    twice += [name for name in plain if plain.count(name) > 1 or name in numbered]
+    if twice:
+        raise InputError(f"{where} holds {twice[0]} twice; keep one column of each name.")
 
 
 def _from_arrow(column: Any, where: str) -> NDArray[Any]:
@@ -348,7 +366,9 @@ def physical_memory() -> int:
         return 64 << 30
 
 
-FILE_ERRORS: tuple[type[Exception], ...] = (ValueError, EOFError, OSError, MemoryError)
+FILE_ERRORS: tuple[type[Exception], ...] = (
+    ValueError, TypeError, AttributeError, EOFError, OSError, MemoryError,
+)  # fmt: skip
 
 
 @contextmanager

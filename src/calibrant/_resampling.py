@@ -25,7 +25,12 @@ from calibrant._arrays import Float64
 from calibrant.metrics._binned import debiased_square
 from calibrant.metrics._binning import Binning, bin_sums
 from calibrant.metrics._classwise import mean_gap_norm, resampled_classwise_cells
-from calibrant.metrics._kernel import laplacian_form, likeliest_bandwidth, median_distance
+from calibrant.metrics._kernel import (
+    laplacian_form,
+    likeliest_bandwidth,
+    median_distance,
+    population_kde_ece,
+)
 from calibrant.metrics._sample import Ranked, Sample
 from calibrant.predictions import Predictions
 
@@ -129,6 +134,8 @@ def estimator_of(name: str, options: Mapping[str, Any], ranked: Ranked) -> Estim
             partial(debiased_square, **options),
             lambda r: m.ece(r, **shape) ** 2,
             lambda square: math.sqrt(max(square, 0.0)),
+            bins=options.get("bins", 15),
+            binning=shape["binning"],
         )
     if name == "skce":
         width = options.get("width") or median_distance(ranked)
@@ -138,7 +145,10 @@ def estimator_of(name: str, options: Mapping[str, Any], ranked: Ranked) -> Estim
         )
     if name == "kde_ece":  # the bandwidth is part of the definition: chosen once
         bandwidth = options.get("bandwidth") or likeliest_bandwidth(ranked)
-        function = partial(m.kde_ece, **{**options, "bandwidth": bandwidth})
+        chosen = {**options, "bandwidth": bandwidth}
+        return Estimator(partial(m.kde_ece, **chosen), partial(population_kde_ece, **chosen))
+    if name == "adaptive_ece":
+        return Estimator(function, function, bins=options.get("bins", 15))
     if name in WIDTH_BINNED:
         bins, binning = options.get("bins", 15), options.get("binning", "width")
         sign = SIGNS.get(name, 0)
@@ -219,6 +229,8 @@ def invert(observed: float, simulated: Float64, truth: Float64, level: float) ->
         value = max(observed, rising[0] + least)
         if value <= rising[0]:  # interp would answer for the far end of a flat stretch
             return float(truth[0])
+        if value > rising[-1]:  # beyond twice the gaps: noise no longer matters, so the slope is 1
+            return float(truth[-1] + value - rising[-1])
         strength = np.interp(value, rising, STRENGTHS)
         return float(np.interp(strength, STRENGTHS, truth))
 

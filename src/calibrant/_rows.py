@@ -34,8 +34,9 @@ NARROW_CLASSES = 32
 # With a handful of classes equal rows are common and the pass is cheap: float64 throughout, so
 # that ties of s are ties of the float64 value.
 EXACT_CLASSES = 8
-# Between these, exponentials of float32 logits and sums of their squares keep all their digits.
-LARGEST_LOGIT, SMALLEST_TOTAL = 38.0, float(np.exp(-38.0))
+# Between these, exponentials of float32 logits and sums of their squares keep their digits, and
+# the entropy loses few to cancellation.
+LARGEST_LOGIT, SMALLEST_TOTAL = 20.0, float(np.exp(-38.0))
 # Where exp is 0 in either precision; keeps 0 * -inf out of the sums.
 LOWEST_EXPONENT = -800.0
 # Sums of other classes' probabilities below this are added up on their own.
@@ -95,11 +96,12 @@ def summarise(
     predicted: Int | None = None,
     consume: Callable[[], Made] | None = None,
     *,
+    total: Float64 | None = None,
     threads: int | None = None,
 ) -> tuple[RowSummary, list[Made]]:
     """Make the O(N) columns of a score matrix in one pass over it.
 
-    ``predicted`` is what ``first_bad_row`` found, if it looked for it.
+    ``predicted`` and ``total`` (sums of rows of probabilities) are what the checks found.
 
     ``consume`` makes a consumer of blocks, one a thread; they are returned. Consumers that add
     whole numbers, or write to their own rows, give results that no number of threads changes.
@@ -107,7 +109,12 @@ def summarise(
     num_rows, num_classes = scores.shape
     exact = kind == "probs" or scores.dtype == np.float64 or num_classes <= EXACT_CLASSES
     dtype = np.dtype(np.float64 if exact else np.float32)
-    sweep = (_ProbSweep if kind == "probs" else _LogitSweep)(scores, labels, dtype, predicted)
+    sweep: _LogitSweep | _ProbSweep
+    if kind == "probs":
+        total = row_totals(scores) if total is None else total
+        sweep = _ProbSweep(scores, labels, dtype, predicted, snapped(total))
+    else:
+        sweep = _LogitSweep(scores, labels, dtype, predicted)
     size = min(num_rows, chunk_rows(num_classes)) * num_classes
 
     def work(slices: Iterator[slice]) -> Made | None:
@@ -154,29 +161,37 @@ def predict_and_check(logits: Float) -> tuple[Int | None, int | None]:
     return predicted, min(found) if found else None
 
 
-def top_of_probs(probs: Float, labels: Int, predicted: Int, total: Float64) -> TopLabel:
-    """The top-label columns of probabilities whose predicted classes and row sums are known.
+def row_totals(probs: Float) -> Float64:
+    """Sums of rows in float64, the same for a row whatever its neighbours and their layout."""
+    if probs.shape[1] <= NARROW_CLASSES:
+        wide = (column.astype(np.float64) for column in probs.T)
+        return functools.reduce(np.add, wide)
+    total: Float64 = np.ascontiguousarray(probs).sum(axis=1, dtype=np.float64)
+    return total
 
-    The odds are sums over the other classes; where these are nearly nothing, their total less the
-    top probability would be rounding, so those few rows are added up without the top entry.
-    """
-    top = probs[np.arange(len(labels)), predicted].astype(np.float64)
+
+def top_of_probs(probs: Float, labels: Int, predicted: Int, total: Float64) -> TopLabel:
+    """The top-label columns of probabilities whose predicted classes and row sums are known."""
     total = snapped(total)
-    rest = total - top
-    faint = np.flatnonzero(rest < FAINT)
+    top = probs[np.arange(len(labels)), predicted].astype(np.float64)
+    confidence = np.minimum(top / total, 1)
+    doubt = 1 - confidence
+    faint = np.flatnonzero(doubt < FAINT)
     for part in row_slices(len(faint), probs.shape[1]):
         rows = faint[part]
-        others = probs[rows].astype(np.float64)
+        others = probs[rows].astype(np.float64) / total[rows, None]
         others[np.arange(len(rows)), predicted[rows]] = 0
-        rest[rows] = others.sum(axis=1)
-    return TopLabel(predicted, predicted == labels, rest / top, top / total)
+        doubt[rows] = others.sum(axis=1)
+    return TopLabel(predicted, predicted == labels, doubt / confidence, confidence)
 
 
-def entry_probs(scores: Float, kind: Kind, summary: RowSummary, rows: Int, classes: Int) -> Float64:
-    """Probabilities of single entries (row, class) in float64."""
+def entry_probs(
+    scores: Float, total: Float64 | None, summary: RowSummary, rows: Int, classes: Int
+) -> Float64:
+    """Probabilities of single entries (row, class) in float64; ``total`` is None for logits."""
     entry = scores[rows, classes].astype(np.float64)
-    if kind == "probs":
-        return entry / snapped(scores.sum(axis=1, dtype=np.float64))[rows]
+    if total is not None:
+        return np.minimum(entry / snapped(total)[rows], 1)
     top = scores[rows, summary.predicted[rows]].astype(np.float64)
     return np.exp(entry - top) * summary.confidence[rows]
 
@@ -286,7 +301,7 @@ class _LogitSweep(_Sweep):
         exp.ravel()[top_at] = 0
         sums = self.add_up(exp, work)
         if self.dtype == np.float32:
-            fits = (self.top[rows] <= LARGEST_LOGIT) & (sums[0] >= SMALLEST_TOTAL)
+            fits = (np.abs(self.top[rows]) <= LARGEST_LOGIT) & (sums[0] >= SMALLEST_TOTAL)
             bad = np.flatnonzero(~(fits & np.isfinite(sums[2])))
             if len(bad):
                 self.shift(work, exp, bad, rows, sums)
@@ -359,13 +374,28 @@ class _LogitSweep(_Sweep):
 
 
 class _ProbSweep(_Sweep):
-    """Probabilities: everything is read off directly, in float64."""
+    """Probabilities: everything is read off directly, in float64.
+
+    Equal confidences are ties, so the odds come from the confidence; where that is 1 but for
+    rounding, from the sum of the other classes.
+    """
+
+    def __init__(
+        self,
+        scores: Float,
+        labels: Int,
+        dtype: np.dtype[Any],
+        predicted: Int | None,
+        total: Float64,
+    ) -> None:
+        super().__init__(scores, labels, dtype, predicted)
+        self.total = total
 
     def fill(self, rows: slice, buffers: Float) -> Float:
         """Write the columns of a chunk; return its probabilities without the predicted class."""
         given, logs = self.laid_out(rows, buffers)
         probs: Float = buffers[0][: given.size].reshape(given.shape)
-        np.divide(given, snapped(self.row_sum(given))[self.expand], out=probs)
+        np.minimum(np.divide(given, self.total[rows][self.expand], out=probs), 1, out=probs)
         top_at, flat = self.find_top(probs, rows), probs.ravel()
         label_prob = flat[self.flat_index(self.labels[rows], self.scores.shape[1])]
         confidence = flat[top_at]
@@ -381,7 +411,8 @@ class _ProbSweep(_Sweep):
         others = np.where(correct, squares, confidence**2 + squares - label_prob**2)
         out.correct[rows] = correct
         out.confidence[rows] = confidence
-        out.odds[rows] = rest / confidence
+        doubt = 1 - confidence
+        out.odds[rows] = np.where(doubt < FAINT, rest, doubt) / confidence
         out.label_prob[rows] = label_prob
         out.brier[rows] = miss**2 + others
         with np.errstate(divide="ignore"):

@@ -70,7 +70,12 @@ def _index_of_names(array: Any, classes: tuple[str, ...] | None) -> Int:
         rule = "must be integers, or names out of classes"
         raise refuse("labels", rule, "got names without classes", "Pass classes=[…] in order.")
     index = {name: k for k, name in enumerate(classes)}
-    names, inverse = np.unique(array.astype(np.str_), return_inverse=True)
+    try:
+        texts = array.astype(np.str_)
+    except UnicodeDecodeError as error:
+        raise refuse("labels", "must be names", f"got bytes that are no text ({error})",
+                     "Save names as text.") from error  # fmt: skip
+    names, inverse = np.unique(texts, return_inverse=True)
     unknown = [str(name) for name in names if name not in index]
     if unknown:
         raise refuse("labels", "must be names out of classes", f"got {unknown[0]!r}",
@@ -107,7 +112,7 @@ def check_probs(probs: Float) -> tuple[Int | None, Float64]:
     def work(slices: Iterator[slice]) -> None:
         for rows in slices:
             chunk = probs[rows]
-            total = sums[rows] = chunk.sum(axis=1, dtype=np.float64)
+            total = sums[rows] = _rows.row_totals(chunk)
             if not chunk.min() >= 0:  # NaN included
                 raise outside(chunk, start=rows.start)
             bad = np.flatnonzero(np.abs(total - 1) > SUM_TOLERANCE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import glob
+import io
 import json
 import operator
 import re
@@ -199,6 +200,8 @@ def _measure_stream(
 
 
 def _expand(pattern: str) -> list[str]:
+    if Path(pattern).is_file():  # also names with brackets
+        return [pattern]
     if Path(pattern).is_dir():
         pattern = str(Path(pattern) / "*.parquet")
     found = glob.glob(pattern, recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
@@ -274,6 +277,9 @@ def _print(data: Any, text: str, *, as_json: bool, as_csv: bool) -> None:
 
 def main() -> None:
     """Entry point of the ``calibrant`` command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without − or … shows a ? instead
+            stream.reconfigure(errors="replace")
     app()
 
 

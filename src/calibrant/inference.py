@@ -20,7 +20,7 @@ import numpy as np
 
 from calibrant import metrics as m
 from calibrant._arrays import Float64, dot
-from calibrant._checks import check_count, check_fraction
+from calibrant._checks import check_count, check_fraction, check_seed
 from calibrant._resampling import (
     STRENGTHS,
     classwise_bounds,
@@ -71,6 +71,7 @@ def intervals(
     """
     check_fraction("level", level, example=0.95)
     check_count("replicates", replicates, least=LEAST_DRAWS, most=1_000_000, example=1000)
+    check_seed(seed)
     options = options or {}
     functions = _functions(names, options)
     values = _values(p, functions)
@@ -88,10 +89,35 @@ def intervals(
                 p, level=level, draws=draws, seed=seed, **options.get("classwise_ece", {})
             )
     if "accuracy" in names:  # the bootstrap of 20 hits out of 20 is a point, the truth is not
-        hits, count = np.array([sample.ranked.hits.sum()]), np.array([float(len(p))])
-        low, high = wilson_interval(hits, count, level)
-        bounds["accuracy"] = float(low[0]), float(high[0])
-    return {name: Interval(values[name], *bounds[name], level) for name in names}
+        bounds["accuracy"] = _accuracy_bounds(sample.ranked, level)
+    _widen_certainty(sample.ranked, bounds, level)
+    return {name: Interval(values[name], *_in_range(name, bounds[name]), level) for name in names}
+
+
+def _accuracy_bounds(ranked: Ranked, level: float) -> tuple[float, float]:
+    low, high = wilson_interval(np.array([ranked.hits.sum()]), np.array([ranked.total]), level)
+    return float(low[0]), float(high[0])
+
+
+def _widen_certainty(ranked: Ranked, bounds: dict[str, tuple[float, float]], level: float) -> None:
+    """Widen calibration errors where every confidence is 0 or 1.
+
+    Nothing can be simulated then; a gap within the bounds of the accuracy may still be there.
+    """
+    if ((ranked.confidence > 0) & (ranked.confidence < 1)).any():
+        return
+    low, high = _accuracy_bounds(ranked, level)
+    stated = m.mean_confidence(ranked)
+    gap = max(stated - low, high - stated)
+    for name, (least, most) in bounds.items():
+        if m.METRICS[name].plug_in:
+            bounds[name] = least, max(most, gap)
+
+
+def _in_range(name: str, bounds: tuple[float, float]) -> tuple[float, float]:
+    """Bounds cut off at the ends of the metric's range."""
+    low, high = (float(np.clip(x, m.METRICS[name].low, m.METRICS[name].high)) for x in bounds)
+    return low, high
 
 
 def _functions(
@@ -168,6 +194,7 @@ def consistency_band(
 def calibrated_draws(ranked: Ranked, draws: int, seed: int) -> Iterator[Ranked]:
     """Yield the same confidences with correctness drawn as if the model were calibrated."""
     check_count("draws", draws, least=20, most=1_000_000, example=1000)
+    check_seed(seed)
     rng = np.random.default_rng(seed)
     count = ranked.count.astype(np.int64)
     single = bool((count == 1).all())
@@ -241,7 +268,8 @@ def skce_test(
     True
     """
     ranked = rank(p)
-    width = width or median_distance(ranked)
+    if width is None and ranked.total > 1:
+        width = median_distance(ranked)
     return _resampling_test(ranked, "SKCE", partial(m.skce, width=width), draws, seed)
 
 
@@ -250,6 +278,8 @@ def _resampling_test(
 ) -> CalibrationTest:
     ranked = rank(p)
     observed = statistic(ranked)
+    if math.isnan(observed):  # one sample has no pair
+        return CalibrationTest(name, observed, 1.0)
     # Equal values must count as at least as large, whatever the rounding of their sums.
     bar = observed - 1e-12 * max(1.0, abs(observed))
     reached = sum(statistic(drawn) >= bar for drawn in calibrated_draws(ranked, draws, seed))
@@ -289,15 +319,19 @@ def paired_differences(
     seed: int = 0,
 ) -> tuple[dict[str, dict[str, float]], list[Difference]]:
     """Values by model and metric, and all pairwise differences from common resamples."""
+    check_count("replicates", replicates, least=LEAST_DRAWS, most=1_000_000, example=1000)
+    check_seed(seed)
     functions = _functions(names, options or {})
     values = {model: _values(p, functions) for model, p in models.items()}
     drawn = {model: _resampled(p, functions, replicates, seed) for model, p in models.items()}
-    found = [
-        _difference(name, first, second, values[first][name] - values[second][name],
-                    drawn[first][name] - drawn[second][name], level)
-        for first, second in combinations(models, 2)
-        for name in names
-    ]  # fmt: skip
+    size = len(next(iter(models.values())))
+    with np.errstate(invalid="ignore"):  # two infinite losses have no difference: NaN
+        found = [
+            _difference(name, first, second, values[first][name] - values[second][name],
+                        drawn[first][name] - drawn[second][name], level, size)
+            for first, second in combinations(models, 2)
+            for name in names
+        ]  # fmt: skip
     adjusted = holm([difference.p_value for difference in found])
     return values, [replace(d, adjusted=p) for d, p in zip(found, adjusted, strict=True)]
 
@@ -333,7 +367,7 @@ def _resampled_classwise(
 
 
 def _difference(
-    metric: str, first: str, second: str, gap: float, drawn: Float64, level: float
+    metric: str, first: str, second: str, gap: float, drawn: Float64, level: float, size: int
 ) -> Difference:
     from scipy.special import ndtr, ndtri  # noqa: PLC0415
 
@@ -342,8 +376,8 @@ def _difference(
     z = float(ndtri((1 + level) / 2))
     if math.isnan(gap) or math.isnan(error):
         p_value = math.nan
-    elif error == 0:
-        p_value = 1.0 if gap == 0 else 0.0
+    elif error == 0:  # the same difference in every resample: as unlikely as N equal signs
+        p_value = 1.0 if gap == 0 else min(1.0, 2.0 ** (1 - size))
     else:
         p_value = float(2 * ndtr(-abs(gap) / error))
     low, high = gap - z * error, gap + z * error

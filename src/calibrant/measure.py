@@ -79,7 +79,7 @@ class Panel:
         return self.measured[name]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; what is undefined is None."""
+        """Plain data for JSON; what is undefined is None, what is infinite the text "inf"."""
         rows = {
             name: {"value": _plain(f.value), "low": _plain(f.low), "high": _plain(f.high)}
             for name, f in self.measured.items()
@@ -87,7 +87,10 @@ class Panel:
         return {
             "num_samples": self.num_samples,
             "num_classes": self.num_classes,
-            "options": dict(self.options),
+            "options": {
+                key: _plain(value) if isinstance(value, float) else value
+                for key, value in self.options.items()
+            },
             "metrics": rows,
         }
 
@@ -108,7 +111,7 @@ class Panel:
         classes = "top label only" if self.num_classes is None else f"{self.num_classes:,} classes"
         with_bounds = any(not math.isnan(found.low) for found in self.measured.values())
         level = next(iter(self.measured.values())).level
-        head = ["metric", "value", f"{level:.0%} interval" if with_bounds else "", "better"]
+        head = ["metric", "value", f"{100 * level:g}% interval" if with_bounds else "", "better"]
         rows = [head] + [
             [
                 m.METRICS[name].label,
@@ -287,7 +290,9 @@ class Comparison:
         ]
         lines = [f"{self.num_samples:,} samples, the same for every model", "", aligned(table)]
         level = self.differences[0].level
-        rows = [["difference", "metric", "value", f"{level:.0%} interval", "p (Holm)", "verdict"]]
+        rows = [
+            ["difference", "metric", "value", f"{100 * level:g}% interval", "p (Holm)", "verdict"]
+        ]
         for d in self.differences:
             percent = m.METRICS[d.metric].percent
             rows.append([
@@ -425,5 +430,8 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def _plain(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _plain(value: float) -> float | str | None:
+    """What JSON can hold: None for undefined, "inf" for infinite."""
+    if math.isnan(value):
+        return None
+    return value if math.isfinite(value) else str(value)

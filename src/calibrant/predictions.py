@@ -190,8 +190,9 @@ class Predictions(_Frozen):
     ) -> tuple[_rows.RowSummary, list[_rows.Made]]:
         """One pass over the scores: the columns, and what the consumers of blocks made."""
         return _rows.summarise(
-            self._scores, self.labels, self._kind, self._predicted, consume, threads=threads
-        )
+            self._scores, self.labels, self._kind, self._predicted, consume,
+            total=self._total, threads=threads,
+        )  # fmt: skip
 
     @cached_property
     def _top(self) -> _rows.TopLabel:

@@ -10,6 +10,7 @@ count as ties; ``error_bounds`` says how far off that can be.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -120,10 +121,16 @@ def exact_sum(values: Float64) -> int:
     """
     if len(values) and values.max() >= LARGE:
         large = values >= LARGE
-        rest = sum(int(value * HALF) << 26 for value in values[large].tolist())
+        rest = sum(_units(value) for value in values[large].tolist())
         return rest + exact_sum(values[~large])
     high, low = _halves(values)
     return (int(high.sum()) << 26) + int(low.sum())
+
+
+def _units(value: float) -> int:
+    """A value of at least 2^20 in units of 2^-52, without overflow."""
+    numerator, denominator = value.as_integer_ratio()
+    return (numerator << 52) // denominator
 
 
 def cell_of(odds: Float64) -> Int:
@@ -224,7 +231,8 @@ class Accumulator:
         check_choice("binning", binning, ("width", "mass"))
         counts, ranked, width = self._counts, self.ranked(), self.width_bins()
         n = float(self.num_samples)
-        mean = {name: math.ldexp(1.0, -52) * (total / n) for name, total in counts.totals.items()}
+        scale = self.num_samples << 52
+        mean = {name: total / scale for name, total in counts.totals.items()}
         values = {
             "accuracy": float(width.hits.sum()) / n,
             "mean_confidence": float(width.confidence.sum()) / n,
@@ -299,6 +307,7 @@ def accumulate_parquet(
         if not Path(file).is_file():
             raise FileNotFoundError(f"{file}: no such file. Check the path or the pattern.")
     try:
+        _check_alike(files)
         data = ds.dataset(files, format="parquet")
         rows = data.count_rows()
         total, done = None, 0
@@ -322,6 +331,28 @@ def accumulate_parquet(
     if total is None:
         raise refuse("paths", "must hold at least one row", "got none", "Check the pattern.")
     return total
+
+
+def _check_alike(files: Sequence[str]) -> None:
+    """Refuse shards whose columns, types or class names differ: Arrow would drop or cast them."""
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    first: Any = None
+    for file in files:
+        schema = pq.read_schema(file)
+        header = (schema.metadata or {}).get(_files.META_KEY.encode(), b"{}")
+        found = sorted(zip(schema.names, map(str, schema.types), strict=True)), _classes(header)
+        first = first or found
+        if found != first:
+            rule = f"must all have the columns, types and class names of {Path(files[0]).name}"
+            raise refuse("paths", rule, f"got others in {Path(file).name}", "Mend that shard.")
+
+
+def _classes(header: bytes) -> Any:
+    try:
+        return json.loads(header).get("classes")
+    except (ValueError, AttributeError):
+        return header
 
 
 def _from_batch(batch: Any, where: str) -> Predictions:

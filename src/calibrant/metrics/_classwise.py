@@ -14,12 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibrant._arrays import Float, Float64, Int
-from calibrant._checks import InputError, check_bins, check_norm
+from calibrant._checks import InputError, check_bins, check_norm, refuse
 from calibrant._rows import Block, RowSummary, entry_probs
 from calibrant.metrics._binning import width_index
 from calibrant.predictions import Predictions
 
 UNITS = 2.0**30
+# Cells of class and bin: half a gigabyte of counts.
+MOST_CELLS = 1 << 24
 # Probabilities in float32 are right to about 3e-7: this close below the first edge they are
 # computed again in float64 before they are binned.
 _SLACK = 1 - 1e-6
@@ -54,6 +56,9 @@ def classwise_counts(p: Predictions, *, bins: int = 15) -> ClasswiseCounts:
             "Build Predictions(logits=…, labels=…)."
         )
     check_bins(bins)
+    if p.num_classes * bins > MOST_CELLS:
+        rule = f"times the number of classes must be at most {MOST_CELLS:,}"
+        raise refuse("bins", rule, f"got {bins:,} × {p.num_classes:,}", "Use fewer bins.")
     summary, counts = summarise_and_count(p, bins)
     vars(p).setdefault("_summary", summary)  # the same pass made it
     return counts
@@ -118,7 +123,10 @@ def mean_gap_norm(count: Float64, residual: Float64, norm: float) -> Float64:
         if np.isinf(norm):
             per_class = gap.max(axis=-1)
         else:
-            per_class = (count / total[..., None] * gap**norm).sum(axis=-1) ** (1 / norm)
+            # Relative to the largest gap of the class, so that large p do not underflow.
+            largest = np.where(gap.max(axis=-1) > 0, gap.max(axis=-1), 1)
+            powers = count / total[..., None] * (gap / largest[..., None]) ** norm
+            per_class = largest * powers.sum(axis=-1) ** (1 / norm)
     mean: Float64 = per_class.mean(axis=-1)
     return mean
 
@@ -188,7 +196,7 @@ class Cells:
         # those this close to an edge are computed in float64 too.
         scaled = value * bins
         close = np.flatnonzero(np.abs(scaled - np.rint(scaled)) < (1 - _SLACK) * bins)
-        value[close] = entry_probs(p._scores, p._kind, summary, row[close], classes[close])
+        value[close] = entry_probs(p._scores, p._total, summary, row[close], classes[close])
         top_cell = summary.predicted * bins + width_index(summary.confidence, bins)
         label_cell = p.labels * bins + width_index(summary.label_prob, bins)
         return cls(

@@ -89,11 +89,20 @@ def kde_ece(p: Measurable | Ranked, *, bandwidth: float | None = None, norm: flo
     if bandwidth is None:
         bandwidth = likeliest_bandwidth(ranked)
     check_positive("bandwidth", bandwidth, example=0.05)
+    return _kde_error(ranked, bandwidth, norm, leave_one_out=True)
+
+
+def population_kde_ece(ranked: Ranked, *, bandwidth: float, norm: float = 1) -> float:
+    """What ``kde_ece`` estimates, of a population: hits are chances, and none is left out."""
+    return _kde_error(ranked, bandwidth, norm, leave_one_out=False)
+
+
+def _kde_error(ranked: Ranked, bandwidth: float, norm: float, *, leave_one_out: bool) -> float:
     powers = np.zeros(len(ranked.count))
     step = max(1, (1 << 21) // len(powers))
     for start in range(0, len(powers), step):
         rows = slice(start, start + step)
-        powers[rows] = _leave_one_out_power(ranked, rows, bandwidth, norm)
+        powers[rows] = _powers(ranked, rows, bandwidth, norm, leave_one_out=leave_one_out)
     return float((powers.sum() / ranked.total) ** (1 / norm))
 
 
@@ -163,11 +172,13 @@ def _doubt(ranked: Ranked) -> Float64:
     return 1 - ranked.confidence if ranked.doubt is None else ranked.doubt
 
 
-def _leave_one_out_power(ranked: Ranked, rows: slice, bandwidth: float, norm: float) -> Float64:
+def _powers(
+    ranked: Ranked, rows: slice, bandwidth: float, norm: float, *, leave_one_out: bool
+) -> Float64:
     """Sum over the samples at each confidence of |estimated accuracy - confidence|^norm."""
     logs = _BetaKernel(ranked.confidence, _doubt(ranked), bandwidth).logs(rows)
     kernel = np.exp(logs - logs.max(axis=1, keepdims=True))
-    own = kernel[np.arange(len(kernel)), np.arange(len(ranked.count))[rows]]
+    own = kernel[np.arange(len(kernel)), np.arange(len(ranked.count))[rows]] * leave_one_out
     mass, good = kernel @ ranked.count - own, kernel @ ranked.hits
     c, n, h = ranked.confidence[rows], ranked.count[rows], ranked.hits[rows]
     with np.errstate(invalid="ignore", divide="ignore"):
