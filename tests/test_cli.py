@@ -100,8 +100,29 @@ def test_bad_arguments_give_exit_code_2(saved: Path, tmp_path: Path) -> None:
     run("measure", saved, "--bins", 0, code=2)
     run("measure", saved, "--binning", "no", code=2)
     run("measure", saved, "--metrics", "ecee", code=2)
+    run("measure", saved, "--seed", -1, code=2)
+    run("compare", saved, saved.with_name("q.npz"), "--replicates", 0, code=2)
     run("measure", code=2)
     run("nonsense", code=2)
+
+
+def test_json_is_valid_json(saved: Path, tmp_path: Path) -> None:
+    options = ("--no-intervals", "--norm", "inf", "--json")
+    text = run("measure", saved, *options).stdout
+
+    def no_constant(name: str) -> None:
+        raise AssertionError(name)
+
+    data = json.loads(text, parse_constant=no_constant)
+    assert data["options"]["norm"] == "inf"
+    Predictions(logits=[[0.0, -np.inf]], labels=[1]).save(tmp_path / "i.npz")
+    data = json.loads(run("measure", tmp_path / "i.npz", *options).stdout)
+    assert data["metrics"]["nll"]["value"] == "inf"
+
+
+def test_terminals_without_unicode(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
+    assert "ECE" in run("measure", saved, "--replicates", 20, "--metrics", "ece").stdout
 
 
 def test_stream(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import io
 import json
 import pickle
 import struct
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -127,6 +128,15 @@ def zipped(**members: bytes) -> bytes:
     return out.getvalue()
 
 
+def zipped_twice() -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(2):
+            archive.writestr("logits.npy", npy((2, 2)))
+    return out.getvalue()
+
+
 def saved(ending: str, tmp_path: Path) -> bytes:
     z, labels = draw(200, 3)
     Predictions(logits=z, labels=labels, meta=META).save(tmp_path / f"whole{ending}")
@@ -171,6 +181,10 @@ HOSTILE = {
     "ten terabytes.safetensors": (struct.pack("<Q", len(SAFE_HEADER)) + SAFE_HEADER, "cannot"),
     "garbage.safetensors": (b"\xff" * 64, "cannot be read"),
     "text.txt": (b"hello", "must end in"),
+    "column twice.csv": (b"label,logit_0,logit_0\n0,1,2\n", "logit_0 twice"),
+    "label and labels.csv": (b"label,labels,logit_0,logit_1\n0,1,1,2\n", "labels twice"),
+    "array twice.npz": (zipped_twice(), "twice"),
+    "odd shape.npz": (zipped(logits=npy((True, 2)), labels=npy((4,))), "cannot be read|declares"),
 }
 
 
@@ -246,3 +260,15 @@ def test_safetensors_extra_is_named_when_absent(tmp_path: Path, monkeypatch) -> 
     monkeypatch.setitem(sys.modules, "safetensors", None)
     with pytest.raises(InputError, match=r"pip install 'calibrant\[safetensors\]'"):
         Predictions.load(tmp_path / "whole.safetensors")
+
+
+def test_bfloat16_safetensors_are_refused(tmp_path: Path) -> None:
+    header = {
+        "logits": {"dtype": "BF16", "shape": [2, 2], "data_offsets": [0, 8]},
+        "labels": {"dtype": "I64", "shape": [2], "data_offsets": [8, 24]},
+    }
+    head = json.dumps(header).encode()
+    data = struct.pack("<Q", len(head)) + head + b"\0" * 8 + struct.pack("<qq", 0, 1)
+    (tmp_path / "p.safetensors").write_bytes(data)
+    with pytest.raises(InputError, match="cannot be read"):
+        Predictions.load(tmp_path / "p.safetensors")

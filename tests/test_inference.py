@@ -242,3 +242,60 @@ def test_interval_of_draws_on_real_logits(shared) -> None:
     p = Predictions(logits=data["logits"], labels=data["labels"])
     found = intervals(p, ["ece", "accuracy"], replicates=100)
     assert 0.035 < found["ece"].low < found["ece"].high < 0.06
+
+
+# --- found by review, kept -----------------------------------------------------------------------
+
+
+def test_kde_intervals_hold_their_value_and_reach_zero() -> None:
+    found = intervals(Confidences(confidence=[0.2, 0.9], correct=[1, 1]), ["kde_ece"])["kde_ece"]
+    assert 0 <= found.low <= found.high <= 1
+    c = np.random.default_rng(0).uniform(0.4, 1, 300)
+    lows = []
+    for seed in range(6):
+        hit = np.random.default_rng(seed).random(300) < c
+        calibrated = Confidences(confidence=c, correct=hit)
+        lows.append(intervals(calibrated, ["kde_ece"], replicates=140)["kde_ece"].low)
+    assert sum(low < 0.003 for low in lows) >= 4
+
+
+def test_many_bins_have_intervals_of_their_own() -> None:
+    rng = np.random.default_rng(0)
+    c = np.sort(rng.uniform(0.5, 0.9, 3000))
+    gap = np.where(np.arange(3000) // 50 % 2, 0.1, -0.1)
+    p = Confidences(confidence=c, correct=rng.random(3000) < c + gap)
+    for name in ("adaptive_ece", "debiased_ece"):
+        found = intervals(p, [name], options={name: {"bins": 60}}, replicates=140)[name]
+        assert found.low < found.high
+
+
+def test_certain_models_keep_an_upper_bound() -> None:
+    p = Confidences(confidence=[1.0] * 5, correct=[1] * 5)
+    found = intervals(p, ["ece", "smooth_ece"], replicates=20)
+    assert found["ece"].high > 0.3
+    assert found["smooth_ece"].low == 0
+
+
+def test_few_samples_decide_nothing() -> None:
+    for size, certain in ((1, False), (3, False), (30, True)):
+        a = Predictions(logits=[[2.0, 0.0]] * size, labels=[0] * size)
+        b = Predictions(logits=[[1.0, 0.0]] * size, labels=[0] * size)
+        _, (difference,) = paired_differences({"a": a, "b": b}, ["nll"], replicates=20)
+        assert (difference.p_value < 0.05) == certain
+
+
+def test_one_sample_and_infinite_losses() -> None:
+    one = Confidences(confidence=[0.7], correct=[1])
+    assert skce_test(one, draws=20).p_value == 1
+    p = Predictions(logits=[[0.0, -np.inf]] * 4, labels=[0, 1, 0, 1])
+    _, (difference,) = paired_differences({"p": p, "q": p}, ["nll"], replicates=20)
+    assert math.isnan(difference.value)
+
+
+@pytest.mark.parametrize("arguments", [{"seed": -1}, {"replicates": 0}])
+def test_bad_seeds_and_replicates(arguments: dict) -> None:
+    p = population(1, 30, 0)
+    with pytest.raises(InputError):
+        paired_differences({"p": p, "q": p}, ["ece"], **arguments)
+    with pytest.raises(InputError):
+        intervals(p, ["ece"], **arguments)

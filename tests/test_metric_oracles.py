@@ -289,3 +289,76 @@ def test_real_resnet110(shared) -> None:
 def test_warnings_are_errors_here() -> None:
     with pytest.raises(UserWarning):
         warnings.warn("a warning", UserWarning, stacklevel=1)
+
+
+# --- found by review, kept -----------------------------------------------------------------------
+
+
+def test_equal_confidences_from_probabilities_are_ties() -> None:
+    probs = np.array([[0.7, 0.1, 0.1, 0.1], [0.7, 0.2, 0.05, 0.05], [0.7, 0.3, 0, 0],
+                      [0.7, 0.15, 0.1, 0.05]])  # fmt: skip
+    assert metrics.auroc(Predictions(probs=probs, labels=[0, 1, 0, 1])) == 0.5
+
+
+@pytest.mark.parametrize("num_classes", [5, 40, 100])
+def test_rounded_probabilities_do_not_depend_on_the_way_they_are_read(num_classes: int) -> None:
+    from calibrant import measure
+
+    rng = np.random.default_rng(num_classes)
+    probs = np.round(rng.dirichlet(np.full(num_classes, 0.2), 300), 2)
+    probs[:, 0] = np.maximum(1 - probs[:, 1:].sum(axis=1), 0)
+    probs /= probs.sum(axis=1, keepdims=True)
+    labels = rng.integers(0, num_classes, 300)
+    one = metrics.auroc(Predictions(probs=probs, labels=labels))
+    other = measure(Predictions(probs=probs, labels=labels), intervals=False)["auroc"]
+    column_major = Predictions(probs=np.asfortranarray(probs), labels=labels)
+    assert one == other == metrics.auroc(column_major)
+    faint = np.array([[1.0, *[1e-20] * (num_classes - 1)], [1.0, *[1e-25] * (num_classes - 1)]])
+    p = Predictions(probs=faint, labels=[1, 0])
+    assert metrics.auroc(p) == 1.0  # confidences print 1.0, and still rank
+
+
+@pytest.mark.parametrize(("num_classes", "value"), [(24, 0.04167), (28, 0.03571), (60, 0.01667)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_labels_and_entries_meet_in_one_bin(num_classes: int, value: float, order: str) -> None:
+    probs = np.full((num_classes, num_classes), value, order=order)
+    p = Predictions(probs=probs, labels=np.arange(num_classes))
+    assert metrics.classwise_ece(p, bins=num_classes) == pytest.approx(0, abs=1e-6)
+
+
+def test_classwise_of_large_norms_does_not_underflow() -> None:
+    p = Predictions(probs=[[0.99, 0.01]] * 3, labels=[0] * 3)
+    assert metrics.classwise_ece(p, norm=200) == pytest.approx(0.01, rel=1e-6)
+
+
+def test_too_many_cells_are_refused() -> None:
+    p = Predictions(logits=np.zeros((2, 300)), labels=[0, 1])
+    with pytest.raises(ValueError, match="number of classes must be at most"):
+        metrics.classwise_ece(p, bins=1_000_000)
+
+
+def test_byte_order_does_not_matter() -> None:
+    z = np.random.default_rng(0).normal(0, 1e5, (50, 12))
+    labels = np.arange(50) % 12
+    one = Predictions(logits=z, labels=labels)
+    other = Predictions(logits=z.astype(">f8"), labels=labels.astype(">i4"))
+    assert metrics.nll(one) == metrics.nll(other)
+
+
+def test_entropy_of_offset_logits() -> None:
+    for num_classes, offset in ((32, -37.0), (1000, 37.0)):
+        z = np.random.default_rng(0).normal(0, 1, (50, num_classes)).astype(np.float32)
+        p = Predictions(logits=z + np.float32(offset), labels=np.zeros(50, int))
+        wide = Predictions(logits=(z + np.float32(offset)).astype(np.float64), labels=p.labels)
+        np.testing.assert_allclose(p.entropy, wide.entropy, atol=2e-6)
+
+
+def test_a_probability_an_ulp_above_one() -> None:
+    p = Predictions(probs=[[1.0000000000000002, 0.0]] * 2, labels=[0, 0])
+    assert p.confidence.tolist() == [1.0, 1.0]
+    assert metrics.nll(p) == 0.0
+
+
+def test_logits_at_the_ends_of_float64() -> None:
+    p = Predictions(logits=[[1e308, -1e308], [0.0, 1.0]], labels=[0, 1])
+    assert p.confidence[0] == 1.0

@@ -210,6 +210,45 @@ def test_parquet_refusals(tmp_path: Path, shards: tuple[Path, np.ndarray, np.nda
         accumulate_parquet([tmp_path / "x.parquet"])
 
 
+def test_shards_must_be_alike(tmp_path: Path) -> None:
+    z, labels = draw(60, 5)
+    three = {"label": labels % 3, **{f"logit_{k}": z[:, k] for k in range(3)}}
+    pq.write_table(pa.table(three), tmp_path / "a.parquet")
+    others = (
+        {**three, "logit_3": z[:, 3]},
+        {**three, "label": labels.astype(str)},
+        {**three, "id": labels},
+        {**three, "logit_0": z[:, 0].astype(np.float64)},
+    )
+    for other in others:
+        pq.write_table(pa.table(other), tmp_path / "b.parquet")
+        with pytest.raises(InputError, match=r"got others in b\.parquet"):
+            accumulate_parquet([tmp_path / "a.parquet", tmp_path / "b.parquet"])
+    for name, classes in (("c", ["x", "y", "z"]), ("d", ["y", "x", "z"])):
+        p = Predictions(logits=z[:, :3], labels=labels % 3, classes=classes)
+        p.save(tmp_path / f"{name}.parquet")
+    with pytest.raises(InputError, match="class names"):
+        accumulate_parquet([tmp_path / "c.parquet", tmp_path / "d.parquet"])
+
+
+@pytest.mark.parametrize("num_classes", [2, 9, 32, 33, 100])
+@pytest.mark.parametrize("kind", ["logits", "probs"])
+def test_single_rows_give_the_same_bits(num_classes: int, kind: str) -> None:
+    z, labels = draw(40, num_classes)
+    scores = z if kind == "logits" else Predictions(logits=z, labels=labels).probs
+    whole, rows = Accumulator(num_classes), Accumulator(num_classes)
+    whole.update(**{kind: np.asfortranarray(scores)}, labels=labels)
+    for k in range(40):
+        rows.update(**{kind: scores[k : k + 1]}, labels=labels[k : k + 1])
+    assert rows.result() == whole.result()
+
+
+def test_losses_at_the_end_of_float64() -> None:
+    total = Accumulator(3)
+    total.update(logits=[[1e304, 0.0, 0.0], [1.0, 2.0, 3.0]], labels=[1, 0])
+    assert total.result()["nll"] == pytest.approx(5e303)
+
+
 def test_python_memory_of_a_pass_is_small() -> None:
     """The panel needs a chunk and O(N) columns: far below the matrix."""
     z, labels = draw(20_000, 1000, spread=1)

@@ -292,8 +292,9 @@ class _LogitSweep(_Sweep):
         self.label[rows] = flat[self.flat_index(self.labels[rows], self.scores.shape[1])]
         if self.dtype == np.float64:
             self.base[rows] = self.top[rows]
-            work = np.subtract(work, self.top[rows][self.expand], out=buffers[0][: work.size]
-                               .reshape(work.shape))  # fmt: skip
+            target = buffers[0][: work.size].reshape(work.shape)
+            with np.errstate(over="ignore"):  # -inf where logits lie 1e308 apart
+                work = np.subtract(work, self.top[rows][self.expand], out=target)
         else:
             self.base[rows] = 0
         with np.errstate(over="ignore"):
@@ -357,7 +358,8 @@ class _LogitSweep(_Sweep):
         odds = factor * total
         confidence = 1 / (1 + odds)
         log_norm = np.log1p(odds)
-        label_log_odds = self.label[rows] - top
+        with np.errstate(over="ignore"):
+            label_log_odds = self.label[rows] - top
         label_odds = np.exp(label_log_odds)
         squares = factor**2 * self.squares[rows]
         # sum_j (p_j - [j = y])^2 = (1 - p_y)^2 + sum_{j != y} p_j^2, in odds p_j / p_t. When the
