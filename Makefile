@@ -31,7 +31,7 @@ bench: $(READY)  ## ratios against floors and peers; rewrites benchmarks/README.
 	$(BIN)/python benchmarks/run.py
 
 docs: $(READY)  ## the documentation site, into site/
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
 	rm -rf .venv site .pytest_cache .mypy_cache .ruff_cache

@@ -101,7 +101,8 @@ def summarise(
 ) -> tuple[RowSummary, list[Made]]:
     """Make the O(N) columns of a score matrix in one pass over it.
 
-    ``predicted`` and ``total`` (sums of rows of probabilities) are what the checks found.
+    ``predicted`` (with many classes) and ``total`` (sums of rows of probabilities) are what the
+    checks found.
 
     ``consume`` makes a consumer of blocks, one a thread; they are returned. Consumers that add
     whole numbers, or write to their own rows, give results that no number of threads changes.
@@ -211,7 +212,6 @@ class _Sweep:
         self, scores: Float, labels: Int, dtype: np.dtype[Any], predicted: Int | None
     ) -> None:
         self.scores, self.labels, self.dtype = scores, labels, dtype
-        self.known = predicted is not None
         self.narrow = scores.shape[1] <= NARROW_CLASSES
         self.axis = 0 if self.narrow else 1
         self.expand: Any = np.s_[None, :] if self.narrow else np.s_[:, None]
@@ -236,16 +236,12 @@ class _Sweep:
         return np.arange(len(classes)) * num_classes + classes
 
     def find_top(self, work: Float, rows: slice) -> Int:
-        """Write the predicted classes; return their positions in ``work.ravel()``."""
+        """Positions in ``work.ravel()`` of the predicted classes, found here if there are few."""
         top, num_classes = self.out.predicted[rows], self.scores.shape[1]
-        if self.known:
-            pass
-        elif self.narrow:  # NumPy's argmax is slow across rows; a maximum of bytes is fast
+        if self.narrow:  # NumPy's argmax is slow across rows; a maximum of bytes is fast
             falling = np.arange(num_classes, 0, -1, dtype=np.uint8)[:, None]  # the first wins
             first = ((work == work.max(axis=0)) * falling).max(axis=0)
             np.subtract(num_classes, first, out=top, dtype=np.int64, casting="unsafe")
-        else:
-            work.argmax(axis=1, out=top)
         return self.flat_index(top, num_classes)
 
     def row_sum(self, a: Float) -> Float:
