@@ -18,7 +18,8 @@ SUM_TOLERANCE = 1e-3
 MIN_CLASSES = 2
 
 
-def check_matrix(scores: Float, name: str) -> Float:
+def check_matrix(scores: Float, name: str) -> None:
+    """Refuse what is not (N, K) with a sample and two classes."""
     if scores.ndim != MIN_CLASSES:
         rule = "must have shape (N, K): a row a sample, a column a class"
         advice = "For one score a sample use Predictions.from_binary."
@@ -29,7 +30,6 @@ def check_matrix(scores: Float, name: str) -> Float:
     if scores.shape[1] < MIN_CLASSES:
         advice = "For one score a sample use Predictions.from_binary."
         raise refuse(name, "must have K >= 2 columns", f"got shape {scores.shape}", advice)
-    return scores
 
 
 def check_classes(classes: Sequence[str] | None, num_classes: int) -> tuple[str, ...] | None:

@@ -134,9 +134,8 @@ def measure_command(
         panel = measure(p, intervals=intervals, metrics=chosen, level=level, replicates=replicates,
                         seed=seed, **shape)  # fmt: skip
     _print(panel, str(panel), as_json=as_json, as_csv=as_csv)
-    failed = [text for text, name, holds in conditions if holds(_value_for(panel, name))]
-    for text in failed:
-        name = re.split(r"[<>]", text)[0].strip()
+    failed = [(text, name) for text, name, holds in conditions if holds(_value_for(panel, name))]
+    for text, name in failed:
         typer.echo(f"calibrant: failed: {text} ({name} = {panel[name]:.6g})", err=True)
     if failed:
         raise typer.Exit(1)

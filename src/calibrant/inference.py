@@ -78,7 +78,7 @@ def intervals(
     sample = Sample.of(p)
     bounds = dict.fromkeys(names, (math.nan, math.nan))
     if len(sample.weight) > 1:
-        plain = {k: f for k, f in functions.items() if not m.METRICS[k].plug_in}
+        plain = {k: f for k, f in functions.items() if not m.METRICS[k].plug_in and k != "accuracy"}
         biased = [k for k in names if m.METRICS[k].plug_in and k != "classwise_ece"]
         draws = max(replicates // len(STRENGTHS), LEAST_DRAWS)  # each is used at every strength
         bounds |= percentile_bounds(sample, plain, level=level, replicates=replicates, seed=seed)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from calibrant import inference
 from calibrant import metrics as m
 from calibrant._checks import (
-    InputError,
     check_bins,
     check_choice,
     check_fraction,
@@ -19,6 +18,7 @@ from calibrant._checks import (
 )
 from calibrant.inference import Difference, Interval, paired_differences
 from calibrant.metrics._binning import Binning
+from calibrant.metrics._sample import check_measurable
 from calibrant.predictions import Confidences, Predictions
 from calibrant.streaming import Accumulator
 
@@ -181,11 +181,7 @@ def measure(  # noqa: PLR0913 - all but the first are keywords with defaults
 def _names_for(p: Predictions | Confidences, metrics: Sequence[str] | None) -> list[str]:
     if isinstance(metrics, str):
         raise refuse("metrics", "must be a list of names", f"got {metrics!r}", "Write [name].")
-    if not isinstance(p, (Predictions, Confidences)):
-        raise InputError(
-            f"p must be Predictions or Confidences; got {type(p).__name__}. "
-            "Build one: Predictions(logits=…, labels=…)."
-        )
+    check_measurable(p)
     full = isinstance(p, Predictions)
     if metrics is None:
         return [name for name in PANEL if full or m.METRICS[name].top_label]

@@ -78,12 +78,9 @@ class Predictions(_Frozen):
         classes: Sequence[str] | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> None:
-        if (logits is None) == (probs is None):
-            got = "got neither" if logits is None else "got both"
-            advice = "Pass logits=… (before the softmax) or probs=… (after it)."
-            raise refuse("logits/probs", "takes exactly one of the two", got, advice)
-        kind: _rows.Kind = "logits" if probs is None else "probs"
-        scores = check_matrix(to_floats(logits if probs is None else probs, kind), kind)
+        advice = "Pass logits=… (before the softmax) or probs=… (after it)."
+        kind, scores = _one_of(logits, probs, advice)
+        check_matrix(scores, kind)
         names = check_classes(classes, scores.shape[1])
         self.__dict__.update(
             _kind=kind,
@@ -122,11 +119,8 @@ class Predictions(_Frozen):
         array([[0.1, 0.9],
                [0.8, 0.2]])
         """
-        if (logits is None) == (probs is None):
-            advice = "Pass logits=… (log-odds of class 1) or probs=… (probability of class 1)."
-            raise refuse("logits/probs", "takes exactly one of the two", "got none or both", advice)
-        kind = "logits" if probs is None else "probs"
-        scores = to_floats(logits if probs is None else probs, kind)
+        advice = "Pass logits=… (log-odds of class 1) or probs=… (probability of class 1)."
+        kind, scores = _one_of(logits, probs, advice)
         if scores.ndim != 1:
             rule = "must have shape (N,) here"
             advice = f"Pass a matrix as Predictions({kind}=…, labels=…)."
@@ -399,6 +393,16 @@ def load(
         return Confidences(**_only(columns, path, ("confidence", "correct")), meta=columns.meta)
     return Predictions(**_only(columns, path, ("logits", "probs", "labels")),
                        classes=classes or columns.classes, meta=columns.meta)  # fmt: skip
+
+
+def _one_of(logits: Any, probs: Any, advice: str) -> tuple[_rows.Kind, Float]:
+    """The one kind of scores that was given, as floats."""
+    if (logits is None) == (probs is None):
+        got = "got neither" if logits is None else "got both"
+        raise refuse("logits/probs", "takes exactly one of the two", got, advice)
+    if probs is None:
+        return "logits", to_floats(logits, "logits")
+    return "probs", to_floats(probs, "probs")
 
 
 def _only(columns: _files.Columns, path: str | Path, names: tuple[str, ...]) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibrant._arrays import Float, Float64, Int
-from calibrant._checks import InputError, check_bins, check_norm, refuse
+from calibrant._checks import check_bins, check_norm, refuse
 from calibrant._rows import Block, RowSummary, entry_probs
 from calibrant.metrics._binning import width_index
+from calibrant.metrics._sample import all_classes
 from calibrant.predictions import Predictions
 
 UNITS = 2.0**30
@@ -50,11 +51,7 @@ def classwise_ece(p: Predictions, *, bins: int = 15, norm: float = 1) -> float:
 
 def classwise_counts(p: Predictions, *, bins: int = 15) -> ClasswiseCounts:
     """Count every class and bin of the predictions, in one pass."""
-    if not isinstance(p, Predictions):
-        raise InputError(
-            f"classwise_ece needs the probabilities of all classes; got {type(p).__name__}. "
-            "Build Predictions(logits=…, labels=…)."
-        )
+    all_classes(p, "classwise_ece")
     check_bins(bins)
     if p.num_classes * bins > MOST_CELLS:
         rule = f"times the number of classes must be at most {MOST_CELLS:,}"

@@ -9,11 +9,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from calibrant._arrays import Float64
-from calibrant._checks import InputError, check_count
+from calibrant._checks import check_count
 from calibrant.metrics._binned import ece
 from calibrant.metrics._binning import Binning
 from calibrant.metrics._ranking import auroc
-from calibrant.metrics._sample import Measurable, Ranked, rank
+from calibrant.metrics._sample import Measurable, Ranked, all_classes, rank
 from calibrant.metrics._scores import mean_confidence, nll
 from calibrant.predictions import Predictions
 
@@ -99,11 +99,7 @@ def brier_decomposition(p: Predictions) -> BrierDecomposition:
     >>> round(parts.brier, 4), round(parts.calibration, 4), round(parts.refinement, 4)
     (0.5733, 0.24, 0.3333)
     """
-    if not isinstance(p, Predictions):
-        raise InputError(
-            f"brier_decomposition needs all class probabilities; got {type(p).__name__}. "
-            "Build Predictions(logits=…, labels=…)."
-        )
+    all_classes(p, "brier_decomposition")
     log_probs = p.log_probs
     refinement = math.fsum(
         _isotonic_loss(log_probs[:, k], p.labels == k) for k in range(p.num_classes)

@@ -132,14 +132,9 @@ def median_distance(ranked: Ranked) -> float:
 
     Beyond 1,000 samples the distances are those of 1,000 evenly spaced order statistics.
     """
-    spread = _order_statistics(ranked, PAIRWISE_SAMPLE)
+    spread = ranked.confidence[_spaced(ranked, PAIRWISE_SAMPLE)]
     distance = np.abs(spread[:, None] - spread)[np.triu_indices(len(spread), 1)]
     return float(np.median(distance)) or float(distance.mean()) or 1.0
-
-
-def _order_statistics(ranked: Ranked, most: int) -> Float64:
-    """All samples' confidences, or ``most`` evenly spaced ones of their sorted list."""
-    return ranked.confidence[_spaced(ranked, most)]
 
 
 def _spaced(ranked: Ranked, most: int) -> Int:

@@ -88,11 +88,7 @@ class Sample:
         """Reduce predictions to their sample; a sample is returned as it is."""
         if isinstance(p, Sample):
             return p
-        if not isinstance(p, (Predictions, Confidences)):
-            raise InputError(
-                f"p must be Predictions or Confidences; got {type(p).__name__}. "
-                "Build one: Predictions(logits=…, labels=…)."
-            )
+        check_measurable(p)
         order = p._order
         odds = p.odds_against[order]
         new = np.r_[True, odds[1:] != odds[:-1]]
@@ -125,17 +121,31 @@ class Sample:
 
     def mean(self, name: str, metric: str) -> float:
         """Weighted mean of a column of the source that only full predictions have."""
-        if not isinstance(self.source, Predictions):
-            raise InputError(
-                f"{metric} needs the probabilities of all classes; got Confidences, which hold the "
-                "top label only. Build Predictions(logits=…, labels=…)."
-            )
         if name not in self.columns:
-            self.columns[name] = getattr(self.source, name)[self.order]
+            self.columns[name] = getattr(all_classes(self.source, metric), name)[self.order]
         column, weight = self.columns[name], self.weight
         if not np.isfinite(column).all():  # 0 times infinity is not 0 in floating point
             column, weight = column[weight > 0], weight[weight > 0]
         return dot(column, weight) / float(weight.sum())
+
+
+def check_measurable(p: object) -> None:
+    """Refuse what is neither of the two records."""
+    if not isinstance(p, (Predictions, Confidences)):
+        raise InputError(
+            f"p must be Predictions or Confidences; got {type(p).__name__}. "
+            "Build one: Predictions(logits=…, labels=…)."
+        )
+
+
+def all_classes(p: object, metric: str) -> Predictions:
+    """Return ``p`` if it has the probabilities of all classes, which the metric needs."""
+    if not isinstance(p, Predictions):
+        raise InputError(
+            f"{metric} needs the probabilities of all classes; got {type(p).__name__}. "
+            "Build Predictions(logits=…, labels=…)."
+        )
+    return p
 
 
 def _doubt(odds: Float64) -> Float64:
