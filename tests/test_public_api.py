@@ -14,13 +14,22 @@ import calibrant
 
 def test_names() -> None:
     assert set(calibrant.__all__) == {
-        "Confidences", "InputError", "Predictions", "__version__", "compare", "load", "measure",
-        "metrics",
+        "Confidences", "InputError", "Predictions", "__version__", "calibrators", "compare",
+        "load", "load_calibrator", "measure", "metrics",
     }  # fmt: skip
     for name in calibrant.__all__:
         assert hasattr(calibrant, name)
-    for name in calibrant.metrics.__all__:
-        assert hasattr(calibrant.metrics, name)
+    for module in (calibrant.metrics, calibrant.calibrators):
+        for name in module.__all__:
+            assert hasattr(module, name)
+
+
+def test_designed_calibrators() -> None:
+    """The names that the design fixes."""
+    designed = """TemperatureScaling HistogramBinning Isotonic Platt Beta VectorScaling
+    MatrixScaling Dirichlet StructuredVectorScaling StructuredMatrixScaling EnsembleTemperature
+    ScalingBinning Spline ConfidNet TrustScore"""
+    assert set(designed.split()) <= set(calibrant.calibrators.__all__)
 
 
 DESIGNED = """num_samples num_classes logits log_probs probs predicted confidence correct entropy

@@ -6,8 +6,9 @@
 0.194
 """
 
-from calibrant import metrics
+from calibrant import calibrators, metrics
 from calibrant._checks import InputError
+from calibrant.calibrators import load_calibrator
 from calibrant.measure import compare, measure
 from calibrant.predictions import Confidences, Predictions, load
 
@@ -18,8 +19,10 @@ __all__ = [
     "InputError",
     "Predictions",
     "__version__",
+    "calibrators",
     "compare",
     "load",
+    "load_calibrator",
     "measure",
     "metrics",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -94,12 +95,30 @@ def over_chunks(
         return list(pool.map(lambda first: work(iter(slices[first::workers])), range(workers)))
 
 
+def fold_numbers(num_samples: int, folds: int, seed: int) -> Int:
+    """A random fold of each sample, from 0; sizes differ by at most one."""
+    numbers: Int = np.random.default_rng(seed).permutation(num_samples) % folds
+    return numbers
+
+
 def dot(a: Float64, b: Float64) -> float:
     """Inner product of two long columns, on one core.
 
     BLAS would wake its threads for it, and on a busy machine wait milliseconds for them.
     """
     return float(np.einsum("i,i->", a, b))
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Keep matrix products on the thread that calls them.
+
+    Chunks already share the cores, and on a busy machine BLAS threads wait for one another.
+    """
+    from threadpoolctl import threadpool_limits  # noqa: PLC0415 - looks for loaded libraries
+
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield
 
 
 def num_threads() -> int:

@@ -15,6 +15,18 @@ class InputError(ValueError):
     """A value, array or file that Calibrant refuses, with the reason and the next step."""
 
 
+class NotFittedError(InputError):
+    """A calibrator was used before ``fit``."""
+
+
+class ConvergenceError(RuntimeError):
+    """A fit did not reach the optimum of its objective, so no answer is given."""
+
+
+class CalibrationWarning(UserWarning):
+    """A fit has an answer, but one its user should know something about."""
+
+
 def refuse(argument: str, rule: str, got: str, advice: str) -> InputError:
     """Build the one kind of error message this package uses.
 

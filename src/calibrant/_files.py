@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 ARRAY_NAMES = ("logits", "probs", "labels", "confidence", "correct")
 META_KEY = "calibrant"
 CSV_PREFIX = "# calibrant "
+# Values of a row group written piece by piece: the footer stays small, and so does what is held.
+ROW_GROUP_ELEMENTS = 1 << 24
 _NUMBERED = re.compile(r"(logit|prob)_(0|[1-9][0-9]{0,6})\Z")
 
 
@@ -49,12 +51,16 @@ class Columns:
         return json.dumps({"classes": self.classes, "meta": self.meta})
 
 
-def read(path: str | Path, labels: str | Path | None = None) -> Columns:
+def read(
+    path: str | Path, labels: str | Path | None = None, *, need_labels: bool = True
+) -> Columns:
     """Read any supported file; ``labels`` names the second file of a npy pair."""
     path = Path(path)
     reader: Callable[[Path], Columns] = _choose(path, READERS)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file. Check the path and the working directory.")
+    if labels is None and not need_labels and reader is _read_npy_pair:
+        return _read_npy_alone(path)
     if labels is None:
         return reader(path)
     if path.suffix.lower() != ".npy":
@@ -64,12 +70,25 @@ def read(path: str | Path, labels: str | Path | None = None) -> Columns:
 
 
 def write(path: str | Path, columns: Columns) -> None:
-    """Write a file under a temporary name and rename it: a reader never sees half a file."""
+    """Write a file by its ending."""
+    writer = writer_for(path)
+    with replacing(path) as temporary:
+        writer(temporary, columns)
+
+
+def writer_for(path: str | Path) -> Callable[[Path, Columns], None]:
+    """What writes files of this ending, under whatever name."""
+    writer: Callable[[Path, Columns], None] = _choose(Path(path), WRITERS)
+    return writer
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """A temporary name that becomes ``path`` at the end: a reader never sees half a file."""
     path = Path(path)
-    writer = _choose(path, WRITERS)
     temporary = path.with_name(f".{path.stem}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
-        writer(temporary, columns)
+        yield temporary
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -109,15 +128,31 @@ def _read_npz(path: Path) -> Columns:
 
 def _read_npy_pair(path: Path, labels: Path | None = None) -> Columns:
     labels = labels or path.with_name("labels.npy")
+    kind = _kind_by_name(path)
+    if not labels.is_file():
+        raise FileNotFoundError(f"{labels}: no such file. Name the labels file: labels=… .")
+    return _read_npy_files({f"{kind}s": path, "labels": labels})
+
+
+def _read_npy_alone(path: Path) -> Columns:
+    """Scores, with the labels if they are there."""
+    if path.with_name("labels.npy").is_file():
+        return _read_npy_pair(path)
+    return _read_npy_files({f"{_kind_by_name(path)}s": path})
+
+
+def _kind_by_name(path: Path) -> str:
     kind = next((kind for kind in ("logit", "prob") if kind in path.stem.lower()), None)
     if kind is None:
         rule = "must say in its name whether it holds logits or probs"
         advice = "Rename it, for example logits.npy; values are never guessed from."
         raise refuse("path", rule, f"got {path.name!r}", advice)
-    if not labels.is_file():
-        raise FileNotFoundError(f"{labels}: no such file. Name the labels file: labels=… .")
+    return kind
+
+
+def _read_npy_files(files: dict[str, Path]) -> Columns:
     arrays = {}
-    for name, file in ((f"{kind}s", path), ("labels", labels)):
+    for name, file in files.items():
         with _clear_errors(file), file.open("rb") as stream:
             arrays[name] = _read_npy(stream, file.stat().st_size, file.name)
     return Columns(arrays)
@@ -183,11 +218,43 @@ def _read_parquet(path: Path) -> Columns:
 def _write_parquet(path: Path, columns: Columns) -> None:
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    table = _arrow_table(columns)
-    header = columns.header()
-    if header is not None:
-        table = table.replace_schema_metadata({META_KEY: header})
-    pq.write_table(table, path)
+    pq.write_table(_arrow_table(columns), path)
+
+
+@contextmanager
+def parquet_writer(path: Path) -> Iterator[Callable[[Columns], None]]:
+    """Write one file piece by piece. Pieces are gathered into row groups of useful size."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    writer: Any = None
+    pieces: list[Any] = []
+
+    def flush() -> None:
+        nonlocal writer
+        if pieces:
+            writer = writer or pq.ParquetWriter(path, pieces[0].schema)
+            writer.write_table(pa.concat_tables(pieces))
+            pieces.clear()
+
+    def add(columns: Columns) -> None:
+        pieces.append(_arrow_table(columns))
+        if sum(piece.num_rows * piece.num_columns for piece in pieces) >= ROW_GROUP_ELEMENTS:
+            flush()
+
+    try:
+        yield add
+        flush()
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def parquet_header(path: Path, schema: Any) -> tuple[tuple[str, ...] | None, dict[str, Any]]:
+    """Class names and metadata of a Parquet file."""
+    header = (schema.metadata or {}).get(META_KEY.encode())
+    columns = _with_header(path, {}, header)
+    return columns.classes, columns.meta
 
 
 def _read_csv(path: Path) -> Columns:
@@ -224,7 +291,8 @@ def _arrow_table(columns: Columns) -> pa.Table:
             stem = name.removesuffix("s")
             fields |= {f"{stem}_{k}": np.ascontiguousarray(column)
                        for k, column in enumerate(array.T)}  # fmt: skip
-    return pa.table(fields)
+    header = columns.header()
+    return pa.table(fields, metadata=None if header is None else {META_KEY: header})
 
 
 def table_arrays(table: pa.Table | pa.RecordBatch, where: str) -> dict[str, NDArray[Any]]:

@@ -40,6 +40,13 @@ class _Frozen:
     def __delattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"{type(self).__name__} is frozen; {name} cannot be deleted.")
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Plain values, for copies between processes; a read-only mapping cannot be pickled."""
+        return {**self.__dict__, "meta": dict(self.__dict__["meta"])}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, meta=frozen_meta(state["meta"]))
+
 
 class Predictions(_Frozen):
     """What a classifier said about N samples of K classes, and what was true.

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from calibrant._arrays import Float64
+from calibrant._arrays import Float64, fold_numbers
 from calibrant._checks import check_count
 from calibrant.metrics._binned import ece
 from calibrant.metrics._binning import Binning
@@ -152,7 +152,7 @@ def refinement_nll(
     0.4581
     """
     check_count("folds", folds, least=2, most=p.num_samples, example=min(5, p.num_samples))
-    fold = np.random.default_rng(seed).permutation(p.num_samples) % folds
+    fold = fold_numbers(p.num_samples, folds, seed)
     total = 0.0
     for k in range(folds):
         held_out = p.take(fold == k)

@@ -1,0 +1,72 @@
+"""Calibrators: repair a model's probabilities after training.
+
+``fit`` on predictions the model was not trained on, ``transform`` any others:
+
+>>> from calibrant.examples import load_example
+>>> from calibrant.calibrators import TemperatureScaling
+>>> fit, test = load_example("cross_entropy").split(0.5, seed=0)
+>>> calibrated = TemperatureScaling().fit(fit).transform(test)
+"""
+
+from calibrant.calibrators._base import Calibrator, FitSummary
+from calibrant.calibrators._binning import HistogramBinning, ScalingBinning
+from calibrant.calibrators._composite import Chain, CrossFitted
+from calibrant.calibrators._ensemble import EnsembleTemperature
+from calibrant.calibrators._features import ConfidNet, TrustScore
+from calibrant.calibrators._isotonic import Isotonic, Spline
+from calibrant.calibrators._json import load_calibrator
+from calibrant.calibrators._linear import (
+    Dirichlet,
+    MatrixScaling,
+    StructuredMatrixScaling,
+    StructuredVectorScaling,
+    VectorScaling,
+)
+from calibrant.calibrators._one_vs_rest import Beta, Platt
+from calibrant.calibrators._selection import Selection, automatic, select_calibrator
+from calibrant.calibrators._temperature import TemperatureScaling
+
+CALIBRATORS: dict[str, type[Calibrator]] = {
+    "temperature": TemperatureScaling,
+    "ensemble_temperature": EnsembleTemperature,
+    "vector": VectorScaling,
+    "matrix": MatrixScaling,
+    "structured_vector": StructuredVectorScaling,
+    "structured_matrix": StructuredMatrixScaling,
+    "dirichlet": Dirichlet,
+    "platt": Platt,
+    "beta": Beta,
+    "histogram": HistogramBinning,
+    "scaling_binning": ScalingBinning,
+    "isotonic": Isotonic,
+    "spline": Spline,
+}
+"""Every calibrator of predictions by its name on the command line."""
+WRAPPERS: tuple[type[Calibrator], ...] = (Chain, CrossFitted)
+
+__all__ = [
+    "CALIBRATORS",
+    "Beta",
+    "Calibrator",
+    "Chain",
+    "ConfidNet",
+    "CrossFitted",
+    "Dirichlet",
+    "EnsembleTemperature",
+    "FitSummary",
+    "HistogramBinning",
+    "Isotonic",
+    "MatrixScaling",
+    "Platt",
+    "ScalingBinning",
+    "Selection",
+    "Spline",
+    "StructuredMatrixScaling",
+    "StructuredVectorScaling",
+    "TemperatureScaling",
+    "TrustScore",
+    "VectorScaling",
+    "automatic",
+    "load_calibrator",
+    "select_calibrator",
+]

@@ -1,0 +1,359 @@
+"""What all calibrators share: fit, transform, groups, weights, the summary of a fit, export."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+
+from calibrant._arrays import Bool, Float, Float64, over_chunks, to_floats, to_numpy
+from calibrant._checks import InputError, NotFittedError, refuse
+from calibrant.calibrators._ops import NumpyOps
+from calibrant.calibrators._scores import logit_chunk
+from calibrant.inference import Interval, intervals
+from calibrant.predictions import Predictions
+
+SUMMARISED = ("nll", "ece")
+
+
+@dataclass(frozen=True)
+class FitSummary:
+    """What a fit did to the data it was fitted on; each value with its interval.
+
+    The values are those of the fit data, so the "after" is an optimistic view; weights are left
+    out of them.
+    """
+
+    num_samples: int
+    weighted: bool
+    before: Mapping[str, Interval]
+    after: Mapping[str, Interval]
+
+
+class Calibrator:
+    """Base of all calibrators that turn predictions into predictions.
+
+    Subclasses are dataclasses: the constructor stores, ``fit`` checks and learns, and what is
+    learned ends in ``_``. They write ``_check`` (the parameters), ``_learn`` and ``_forward``.
+    """
+
+    keeps_argmax: bool = False
+    """Whether ``transform`` never changes the predicted class."""
+    gives: ClassVar[Literal["logits", "probs"]] = "logits"
+    learned: ClassVar[Mapping[str, tuple[str | int, ...]]] = {}
+    """Names and shapes of what is learned; K stands for the number of classes."""
+
+    num_classes_: int | None
+    classes_: tuple[str, ...] | None
+    groups_: dict[str, Self]
+
+    # --- fit ----------------------------------------------------------------------------------
+
+    def fit(self, p: Predictions, *, weights: Any = None, groups: Any = None) -> Self:
+        """Learn from predictions with labels.
+
+        Parameters
+        ----------
+        p
+            Predictions the model was not trained on.
+        weights
+            Shape (N,), how much each sample counts. Only their ratios matter.
+        groups
+            Shape (N,), a name or number a sample. A calibrator is fitted to each group
+            (``groups_`` holds them by name) and ``transform`` then needs the groups too.
+        """
+        check_predictions(p)
+        self._check()
+        self._forget()
+        share = _check_weights(weights, p.num_samples)
+        if groups is None:
+            self._learn(p, share)
+        else:
+            names = _check_groups(groups, p.num_samples)
+            found = {}
+            for name, mask in _members(names):
+                part = self.clone()
+                part._learn_part(p.take(mask), None if share is None else share[mask])
+                found[name] = part
+            self.groups_ = found
+        self._remember(p)
+        self._source: tuple[Predictions, Any, bool] | None = (p, groups, weights is not None)
+        return self
+
+    def _learn_part(self, p: Predictions, weights: Float64 | None) -> Self:
+        """Fit without holding on to the data: for folds, groups and steps."""
+        self._check()
+        self._forget()
+        if weights is not None and weights.sum() > 0:
+            weights = weights / weights.mean()
+        self._learn(p, weights)
+        self._remember(p)
+        return self
+
+    def _remember(self, p: Predictions) -> None:
+        self.num_classes_, self.classes_ = p.num_classes, p.classes
+
+    def _forget(self) -> None:
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+        self._source = None
+        self._summary: FitSummary | None = None
+
+    def _check(self) -> None:
+        """Refuse parameters that make no sense."""
+
+    def _learn(self, p: Predictions, weights: Float64 | None) -> None:
+        raise NotImplementedError
+
+    def _check_learned(self) -> None:
+        """Refuse learned values, read from a file, that no fit gives."""
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether ``transform`` can be called."""
+        return "num_classes_" in vars(self)
+
+    def _need_fit(self) -> None:
+        if not self.is_fitted:
+            name = type(self).__name__
+            raise NotFittedError(f"{name} has learned nothing yet; call fit(predictions) first.")
+
+    @property
+    def summary(self) -> FitSummary:
+        """NLL and ECE of the fit data before and after, with intervals.
+
+        Computed when first asked for, from the data of the fit, which is held until then.
+        """
+        self._need_fit()
+        if getattr(self, "_summary", None) is None:
+            if getattr(self, "_source", None) is None:
+                raise InputError("This calibrator was not fitted on data, so it has no summary.")
+            assert self._source is not None
+            p, groups, weighted = self._source
+            after = self.transform(p, groups=groups)
+            self._summary = FitSummary(
+                p.num_samples, weighted, intervals(p, SUMMARISED), intervals(after, SUMMARISED)
+            )
+            self._source = None
+        assert self._summary is not None
+        return self._summary
+
+    # --- transform ----------------------------------------------------------------------------
+
+    def transform(self, p: Predictions, *, groups: Any = None) -> Predictions:
+        """Return calibrated predictions. The labels are carried over, never looked at."""
+        self._need_fit()
+        check_predictions(p)
+        self._check_same_classes(p)
+        if "groups_" in vars(self):
+            scores = self._apply_by_group(p, groups)
+        elif groups is None:
+            scores = self._apply(p)
+        else:
+            advice = "Fit with groups=… as well, or leave it out."
+            raise refuse("groups", "belongs to a fit by groups", "got one without", advice)
+        return Predictions(**{self.gives: scores}, labels=p.labels, classes=p.classes, meta=p.meta)
+
+    def fit_transform(self, p: Predictions, *, weights: Any = None) -> Predictions:
+        """Fit on predictions and return them calibrated. Optimistic: the labels were seen."""
+        return self.fit(p, weights=weights).transform(p)
+
+    def _check_same_classes(self, p: Predictions) -> None:
+        if self.num_classes_ not in (None, p.num_classes):
+            rule = f"must have {self.num_classes_} classes like the data of the fit"
+            raise refuse("p", rule, f"got {p.num_classes}", "Fit a calibrator for each model.")
+        if self.classes_ and p.classes and self.classes_ != p.classes:
+            pair = next(x for x in zip(self.classes_, p.classes, strict=True) if x[0] != x[1])
+            rule = "must have the class names of the fit, in the same order"
+            got = f"got {pair[1]!r} where the fit had {pair[0]!r}"
+            raise refuse("p", rule, got, "Reorder the columns.")
+
+    def _apply_by_group(self, p: Predictions, groups: Any) -> Float:
+        if groups is None:
+            advice = "Pass groups=… with a name a sample."
+            raise refuse("groups", "is needed after a fit by groups", "got none", advice)
+        names = _check_groups(groups, p.num_samples)
+        unknown = [name for name, _ in _members(names) if name not in self.groups_]
+        if unknown:
+            rule = f"must be among those of the fit ({', '.join(self.groups_)})"
+            raise refuse("groups", rule, f"got {unknown[0]!r}", "Fit with samples of every group.")
+        parts = [(mask, self.groups_[name]._apply(p.take(mask))) for name, mask in _members(names)]
+        scores = np.empty((p.num_samples, p.num_classes), dtype=parts[0][1].dtype)
+        for mask, part in parts:
+            scores[mask] = part
+        return scores
+
+    def _apply(self, p: Predictions) -> Float:
+        """The calibrated scores, chunk by chunk."""
+        exact = self.gives == "probs" or p._scores.dtype == np.float64
+        dtype = np.dtype(np.float64 if exact else np.float32)
+        learned = self._as(dtype)
+        out = np.empty(p._scores.shape, dtype=dtype)
+
+        def work(slices: Iterator[slice]) -> None:
+            for rows in slices:
+                z = logit_chunk(p, rows, dtype)
+                with np.errstate(over="ignore", under="ignore"):
+                    out[rows] = self._forward(NumpyOps, z, learned)
+                _tidy(out[rows], z, keep=self.keeps_argmax, gives=self.gives)
+
+        over_chunks(work, *out.shape)
+        return out
+
+    def _as(self, dtype: np.dtype[Any]) -> Any:
+        """The learned arrays in the precision of the scores."""
+        if dtype == np.float64:
+            return self
+        light = self.clone()
+        for name, value in vars(self).items():
+            if name.endswith("_"):
+                floats = isinstance(value, np.ndarray) and value.dtype.kind == "f"
+                setattr(light, name, value.astype(dtype) if floats else value)
+        return light
+
+    def _forward(self, ops: Any, z: Any, learned: Any) -> Any:
+        """The map from logits to calibrated logits or probabilities (``gives`` says which)."""
+        raise NotImplementedError
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the data of the fit, which no copy needs."""
+        return {**vars(self), "_source": None}
+
+    # --- copies, text -------------------------------------------------------------------------
+
+    def params(self) -> dict[str, Any]:
+        """What the constructor was given."""
+        return {f.name: getattr(self, f.name) for f in self._fields()}
+
+    def _fields(self) -> list[dataclasses.Field[Any]]:
+        return [f for f in dataclasses.fields(self) if f.init]  # type: ignore[arg-type]
+
+    def clone(self) -> Self:
+        """Return an unfitted copy with the same parameters."""
+        return type(self)(**{name: _cloned(value) for name, value in self.params().items()})
+
+    def _settled(self) -> Self:
+        """An unfitted copy that takes as given what this fit chose by cross-validation."""
+        return self.clone()
+
+    def num_parameters(self) -> int:
+        """Numbers learned: how complex the fitted map is."""
+        self._need_fit()
+        return sum(np.size(getattr(self, name)) for name in self.learned if hasattr(self, name))
+
+    def __repr__(self) -> str:
+        defaults = {f.name: f.default for f in self._fields()}
+        changed = {k: v for k, v in self.params().items() if v is not defaults[k]}
+        given = ", ".join(f"{k}={v!r}" for k, v in changed.items() if v != defaults[k])
+        return f"{type(self).__name__}({given})"
+
+    # --- files and other frameworks -----------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted calibrator as JSON; ``calibrant.load_calibrator`` reads it."""
+        from calibrant.calibrators._json import write  # noqa: PLC0415 - they know each other
+
+        self._need_fit()
+        write(self, path)
+
+    def to_module(self) -> Any:
+        """Return a ``torch.nn.Module`` from logits (N, K) to logits whose softmax is calibrated."""
+        from calibrant.calibrators._module import make_module  # noqa: PLC0415 - needs torch
+
+        self._need_export()
+        return make_module(self)
+
+    def to_onnx(self, path: str | Path) -> None:
+        """Write an ONNX model from ``logits`` (N, K) to ``probabilities`` (N, K), float32."""
+        from calibrant.calibrators._onnx import write  # noqa: PLC0415 - needs onnx
+
+        self._need_export()
+        write(self, path)
+
+    def fold_into(self, linear: Any) -> Any:
+        """Return a copy of a ``torch.nn.Linear`` whose outputs are the calibrated logits."""
+        from calibrant.calibrators._module import fold  # noqa: PLC0415 - needs torch
+
+        self._need_export()
+        weight, bias = self._as_affine()
+        return fold(linear, weight, bias)
+
+    def _as_affine(self) -> tuple[Float64, Float64]:
+        """Matrix and offset, where calibrated logits are an affine map of the logits."""
+        raise InputError(
+            f"{type(self).__name__} is no affine map of the logits, so no linear layer can hold it."
+            " Use to_module()."
+        )
+
+    def _need_export(self) -> None:
+        self._need_fit()
+        if "groups_" in vars(self):
+            raise InputError(
+                "A fit by groups is several calibrators; export each: c.groups_[name].to_onnx(…)."
+            )
+
+
+def _cloned(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value)(_cloned(item) for item in value)
+    return value.clone() if isinstance(value, Calibrator) else value
+
+
+def check_predictions(p: object) -> None:
+    """Refuse what has not the scores of all classes."""
+    if not isinstance(p, Predictions):
+        rule, advice = "must be Predictions", "Build Predictions(logits=…, labels=…)."
+        raise refuse("p", rule, f"got {type(p).__name__}", advice)
+
+
+def _tidy(out: Float, z: Float, *, keep: bool, gives: str) -> None:
+    """Mend what rounding did: overflowing logits, and ties that would move the argmax."""
+    if gives == "logits":
+        limit = np.finfo(out.dtype).max
+        np.minimum(out, limit, out=out)
+        low = np.isneginf(out)
+        if low.any():
+            out[low & ~np.isneginf(z)] = -limit
+    if keep:
+        top = z.argmax(axis=1)
+        moved = np.flatnonzero(out.argmax(axis=1) != top)
+        if len(moved):
+            high = out[moved].max(axis=1)
+            out[moved, top[moved]] = np.nextafter(high, np.inf, dtype=out.dtype)
+
+
+def _check_weights(weights: Any, num_samples: int) -> Float64 | None:
+    """Weights with mean 1."""
+    if weights is None:
+        return None
+    array = to_floats(weights, "weights").astype(np.float64)
+    if array.shape != (num_samples,):
+        rule = f"must have shape ({num_samples},): one weight a sample"
+        raise refuse("weights", rule, f"got shape {array.shape}", "Check that both are of one set.")
+    total = float(array.sum())
+    if not (array >= 0).all() or not 0 < total < math.inf:
+        rule = "must be finite, not negative, and not all 0"
+        got = f"got {array.min():.6g} … {array.max():.6g}"
+        raise refuse("weights", rule, got, "Drop samples that should not count.")
+    return array * (num_samples / total)
+
+
+def _check_groups(groups: Any, num_samples: int) -> Any:
+    """A name a sample, as text."""
+    array = to_numpy(groups, "groups")
+    if array.shape != (num_samples,) or array.dtype.kind not in "biuUS":
+        rule = f"must have shape ({num_samples},): a name or whole number a sample"
+        got = f"got shape {array.shape} of {array.dtype}"
+        raise refuse("groups", rule, got, "Convert numbers with fractions to names.")
+    return array.astype(np.str_)
+
+
+def _members(names: Any) -> Iterator[tuple[str, Bool]]:
+    found, number = np.unique(names, return_inverse=True)
+    for k, name in enumerate(found):
+        yield str(name), number == k

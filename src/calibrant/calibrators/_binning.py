@@ -1,0 +1,209 @@
+"""Histogram binning and scaling-binning: the confidence, or each class, in steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from calibrant._arrays import Float64
+from calibrant._checks import InputError, check_bins, check_choice, refuse
+from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._columns import class_columns, confidence_column
+from calibrant.calibrators._maps import (
+    check_map,
+    normalised,
+    probabilities,
+    steps,
+    top_confidence,
+    with_confidence,
+)
+from calibrant.calibrators._temperature import TemperatureScaling, nll_quiet
+from calibrant.metrics._binning import Binning, bin_cuts, width_edges
+from calibrant.metrics._sample import Ranked
+from calibrant.predictions import Confidences, Predictions
+
+Target = Literal["top", "class"]
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class _Binned(Calibrator):
+    """Steps of the top confidence (one table) or of each class (a table a class)."""
+
+    bins: int = 15
+    binning: Binning = "width"
+    target: Target = "top"
+
+    gives = "probs"
+
+    edges_: Float64 = field(init=False)
+    values_: Float64 = field(init=False)
+
+    def _check(self) -> None:
+        check_bins(self.bins)
+        check_choice("binning", self.binning, ("width", "mass"))
+        check_choice("target", self.target, ("top", "class"))
+
+    def _check_learned(self) -> None:
+        check_map(self.edges_, self.values_)
+        rows = 1 if self.target == "top" else self.num_classes_
+        if len(self.edges_) != rows or self.values_.shape[1] != self.edges_.shape[1] + 1:
+            raise InputError("edges_ and values_ must have one row for the top class, or K.")
+
+    def _mapped(self, ops: Any, z: Any, learned: Any) -> Any:
+        """Calibrated probabilities of logits."""
+        probs = probabilities(ops, z)
+        if self.target == "class":
+            scores = steps(ops, probs, learned.edges_, learned.values_)
+            return normalised(ops, scores, probs)
+        top = ops.is_top(z)
+        confidence = steps(ops, top_confidence(ops, probs, top), learned.edges_, learned.values_)
+        return with_confidence(ops, probs, top, confidence)
+
+    def confidences(self, p: Predictions) -> Confidences:
+        """The calibrated confidence in the model's own prediction, whatever the other classes get.
+
+        The quantity of Wang et al. (2021); only with ``target="top"``.
+        """
+        self._need_fit()
+        if self.target != "top":
+            rule, advice = "must be 'top' for confidences", "Use transform."
+            raise refuse("target", rule, f"got {self.target!r}", advice)
+        confidence = confidence_column(p, getattr(self, "temperature_", 1.0))
+        value = self.values_[0][np.searchsorted(self.edges_[0], confidence)]
+        return Confidences(confidence=value, correct=p.correct, meta=p.meta)
+
+
+def bin_edges(x: Float64, weights: Float64 | None, bins: int, binning: Binning) -> Float64:
+    """Inner edges of the bins of some values."""
+    if binning == "width":
+        return width_edges(bins)[1:-1]
+    values, number = np.unique(x, return_inverse=True)
+    count = np.bincount(number, weights, len(values)).astype(np.float64)
+    cuts = bin_cuts(Ranked(values, count, count), bins, "mass")[1:-1]
+    # Half-way between neighbours; bins left without values lie outside [0, 1].
+    padded = np.concatenate([[-1.0], values, [2.0]])
+    middle: Float64 = (padded[cuts] + padded[cuts + 1]) / 2
+    return middle
+
+
+def bin_means(
+    x: Float64, y: Float64, weights: Float64 | None, edges: Float64, *, prior: float = 0.0
+) -> Float64:
+    """Mean of y in each bin; the middle of the bin where it is empty.
+
+    ``prior`` samples of 1 and as many of 0 are added to each bin.
+    """
+    index = np.searchsorted(edges, x, side="left")
+    size = len(edges) + 1
+    w = np.ones(len(x)) if weights is None else weights
+    count = np.bincount(index, w, size)
+    total = np.bincount(index, w * y, size)
+    ends = np.clip(np.concatenate([[0.0], edges, [1.0]]), 0, 1)
+    there = count > 0
+    mean = (total + prior) / np.where(there, count + 2 * prior, 1)
+    return np.clip(np.where(there, mean, (ends[1:] + ends[:-1]) / 2), 0, 1)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class HistogramBinning(_Binned):
+    """Histogram binning: each bin's confidence becomes its accuracy.
+
+    Parameters
+    ----------
+    bins, binning
+        How many, of equal ``"width"`` or equal ``"mass"``. Bins are (lo, hi]; a bin that holds no
+        sample of the fit gives its middle.
+    target
+        ``"top"``: the confidence in the predicted class, as Wang et al. (2021); the other classes
+        share the rest as before. ``"class"``: each class by itself, then rows are normalised.
+    floor
+        Samples of each outcome added to every bin, so that no probability is exactly 0 or 1. None
+        means 0 for ``"top"`` (accuracies as they are; the NLL may be infinite) and a half for
+        ``"class"``.
+
+    The predicted class is kept unless its bin's accuracy is at most 1 / K (``"top"``);
+    ``confidences`` gives the calibrated confidence of the model's own prediction in any case.
+
+    References
+    ----------
+    Zadrozny and Elkan (2001); Guo et al. (2017), arXiv:1706.04599; Wang et al. (2021).
+    """
+
+    floor: float | None = None
+
+    learned: ClassVar = {"edges_": ("R", "E"), "values_": ("R", "B")}
+
+    def _check(self) -> None:
+        super()._check()
+        if self.floor is not None and not 0 <= self.floor <= 1:
+            raise refuse("floor", "must lie in [0, 1]", f"got {self.floor!r}", "Try floor=0.5.")
+
+    def _learn(self, p: Predictions, weights: Float64 | None) -> None:
+        if self.target == "top":
+            columns = iter([(confidence_column(p), p.correct.astype(np.float64))])
+            prior = self.floor or 0.0
+        else:
+            columns = class_columns(p)
+            prior = 0.5 if self.floor is None else self.floor
+        tables = []
+        for x, hit in columns:
+            edges = bin_edges(x, weights, self.bins, self.binning)
+            tables.append((edges, bin_means(x, hit, weights, edges, prior=prior)))
+        self.edges_, self.values_ = (np.stack(column) for column in zip(*tables, strict=True))
+
+    def _forward(self, ops: Any, z: Any, learned: Any) -> Any:
+        return self._mapped(ops, z, learned)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ScalingBinning(_Binned):
+    """Scaling-binning: temperature scaling, whose outputs are then averaged in bins.
+
+    Parameters
+    ----------
+    bins, binning, target
+        As in ``HistogramBinning``. With ``"top"`` every prediction is kept.
+
+    The means of the scaled confidences vary less than the accuracies that histogram binning takes,
+    and the calibration error of so few values can be measured.
+
+    References
+    ----------
+    Kumar, Liang and Ma (2019), arXiv:1909.10155.
+    """
+
+    binning: Binning = "mass"
+
+    learned: ClassVar = {"temperature_": (), "edges_": ("R", "E"), "values_": ("R", "B")}
+
+    temperature_: float = field(init=False)
+
+    @property
+    def keeps_argmax(self) -> bool:  # type: ignore[override]
+        """Bins of the top confidence lie above 1 / K."""
+        return self.target == "top"
+
+    def _learn(self, p: Predictions, weights: Float64 | None) -> None:
+        self.temperature_ = nll_quiet(p, weights)
+        if self.target == "top":
+            columns = iter([confidence_column(p, self.temperature_)])
+        else:
+            scaled = TemperatureScaling(temperature=self.temperature_).transform(p)
+            columns = (x for x, _ in class_columns(scaled))
+        tables = []
+        for x in columns:
+            edges = bin_edges(x, weights, self.bins, self.binning)
+            tables.append((edges, bin_means(x, x, weights, edges)))
+        self.edges_, self.values_ = (np.stack(column) for column in zip(*tables, strict=True))
+        if self.target == "top":  # empty bins below 1 / K would move the prediction
+            self.values_ = np.maximum(self.values_, (1 + 1e-5) / p.num_classes)
+
+    def _check_learned(self) -> None:
+        super()._check_learned()
+        if not self.temperature_ > 0:
+            raise InputError("temperature_ must be above 0.")
+
+    def _forward(self, ops: Any, z: Any, learned: Any) -> Any:
+        return self._mapped(ops, z / learned.temperature_, learned)

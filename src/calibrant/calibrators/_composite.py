@@ -1,0 +1,151 @@
+"""Calibrators made of calibrators: one after another, and out of fold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from calibrant._arrays import Bool, Float, Float64, fold_numbers
+from calibrant._checks import check_count, check_seed, refuse
+from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._maps import TINY
+from calibrant.predictions import Predictions
+
+
+@dataclass(eq=False, repr=False)
+class Chain(Calibrator):
+    """Calibrators one after another: each is fitted to what those before it give.
+
+    >>> from calibrant.calibrators import Chain, HistogramBinning, TemperatureScaling
+    >>> chain = Chain([TemperatureScaling(), HistogramBinning(binning="mass")])
+    """
+
+    steps: Sequence[Calibrator]
+
+    learned: ClassVar = {"steps_": ("calibrators",)}
+
+    steps_: list[Calibrator] = field(init=False)
+
+    @property
+    def keeps_argmax(self) -> bool:  # type: ignore[override]
+        """If every step does."""
+        return all(step.keeps_argmax for step in self.steps)
+
+    @property
+    def gives(self) -> Any:  # type: ignore[override]
+        """What the last step gives."""
+        return "probs" if any(step.gives == "probs" for step in self.steps) else "logits"
+
+    def _check(self) -> None:
+        fine = isinstance(self.steps, (list, tuple)) and self.steps
+        if not fine or not all(isinstance(step, Calibrator) for step in self.steps):
+            rule, advice = "must be calibrators", "Try Chain([TemperatureScaling(), …])."
+            raise refuse("steps", rule, f"got {self.steps!r}", advice)
+
+    def _learn(self, p: Predictions, weights: Float64 | None) -> None:
+        done = []
+        for step in self.steps:
+            fitted = step.clone()._learn_part(p, weights)
+            p = fitted.transform(p)
+            done.append(fitted)
+        self.steps_ = done
+
+    def _forward(self, ops: Any, z: Any, learned: Any) -> Any:
+        kind = "logits"
+        for step, values in zip(self.steps_, learned.steps_, strict=True):
+            z = ops.log(ops.maximum(z, TINY)) if kind == "probs" else z
+            z, kind = step._forward(ops, z, values), step.gives
+        if kind == "logits" and self.gives == "probs":
+            return ops.exp(ops.log_softmax(z))
+        return z
+
+    def _as_affine(self) -> tuple[Float64, Float64]:
+        matrix, offset = self.steps_[0]._as_affine()
+        for step in self.steps_[1:]:
+            weight, bias = step._as_affine()
+            matrix, offset = weight @ matrix, weight @ offset + bias
+        return matrix, offset
+
+    def num_parameters(self) -> int:
+        """Of all steps together."""
+        self._need_fit()
+        return sum(step.num_parameters() for step in self.steps_)
+
+
+@dataclass(eq=False, repr=False)
+class CrossFitted(Calibrator):
+    """A calibrator fitted on all samples, with honest predictions for those same samples.
+
+    ``out_of_fold_`` holds the fit data calibrated fold by fold, each by a calibrator that saw only
+    the other folds: measure those. ``transform`` is that of the calibrator fitted on all.
+
+    >>> from calibrant.calibrators import CrossFitted, TemperatureScaling
+    >>> c = CrossFitted(TemperatureScaling(), folds=5)
+    """
+
+    calibrator: Calibrator
+    folds: int = 5
+    seed: int = 0
+
+    learned: ClassVar = {"calibrator_": ("calibrators",)}
+
+    calibrator_: Calibrator = field(init=False)
+    out_of_fold_: Predictions = field(init=False)
+
+    @property
+    def keeps_argmax(self) -> bool:  # type: ignore[override]
+        """If the inner one does."""
+        return self.calibrator.keeps_argmax
+
+    @property
+    def gives(self) -> Any:  # type: ignore[override]
+        """What the inner one gives."""
+        return self.calibrator.gives
+
+    def _check(self) -> None:
+        if not isinstance(self.calibrator, Calibrator):
+            rule, advice = "must be a calibrator", "Try CrossFitted(TemperatureScaling())."
+            raise refuse("calibrator", rule, f"got {self.calibrator!r}", advice)
+        check_seed(self.seed)
+
+    def _learn(self, p: Predictions, weights: Float64 | None) -> None:
+        self.out_of_fold_ = out_of_fold(self.calibrator, p, weights, self.folds, self.seed)
+        self.calibrator_ = self.calibrator.clone()._learn_part(p, weights)
+
+    def fit_transform(self, p: Predictions, *, weights: Any = None) -> Predictions:
+        """Fit on predictions and return them calibrated out of fold."""
+        return self.fit(p, weights=weights).out_of_fold_
+
+    def _forward(self, ops: Any, z: Any, learned: Any) -> Any:
+        return self.calibrator_._forward(ops, z, learned.calibrator_)
+
+    def _as_affine(self) -> tuple[Float64, Float64]:
+        return self.calibrator_._as_affine()
+
+    def num_parameters(self) -> int:
+        """Of the calibrator fitted on all."""
+        self._need_fit()
+        return self.calibrator_.num_parameters()
+
+
+def out_of_fold(
+    calibrator: Calibrator, p: Predictions, weights: Float64 | None, folds: int, seed: int
+) -> Predictions:
+    """Each fold calibrated by a calibrator that saw only the others."""
+    check_count("folds", folds, least=2, most=p.num_samples, example=min(5, p.num_samples))
+    fold = fold_numbers(p.num_samples, folds, seed)
+    parts: list[tuple[Bool, Float]] = []
+    for number in range(folds):
+        held = fold == number
+        some = None if weights is None else weights[~held]
+        fitted = calibrator.clone()._learn_part(p.take(~held), some)
+        parts.append((held, fitted._apply(p.take(held))))
+    scores = np.empty((p.num_samples, p.num_classes), dtype=parts[0][1].dtype)
+    for held, part in parts:
+        scores[held] = part
+    return Predictions(
+        **{calibrator.gives: scores}, labels=p.labels, classes=p.classes, meta=p.meta
+    )

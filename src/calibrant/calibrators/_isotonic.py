@@ -1,0 +1,168 @@
+"""Isotonic regression a class, and the spline of the confidence: maps in straight lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from calibrant._arrays import Float64
+from calibrant._checks import InputError, check_count, refuse
+from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._columns import class_columns, confidence_column
+from calibrant.calibrators._maps import (
+    check_map,
+    lines,
+    normalised,
+    probabilities,
+    slopes_of,
+    top_confidence,
+    with_confidence,
+)
+from calibrant.predictions import Predictions
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class _Lines(Calibrator):
+    """A piecewise linear map, of the confidence or a class."""
+
+    gives = "probs"
+    learned: ClassVar = {"knots_": ("R", "L"), "values_": ("R", "L"), "slopes_": ("R", "L")}
+
+    knots_: Float64 = field(init=False)
+    values_: Float64 = field(init=False)
+    slopes_: Float64 = field(init=False)
+
+    def _set(self, tables: list[tuple[Float64, Float64]]) -> None:
+        """Keep the maps in one table, the shorter ones filled up with their last knot."""
+        length = max(2, *(len(x) for x, _ in tables))
+        fill = [np.pad(column, (0, length - len(column)), mode="edge")
+                for table in tables for column in table]  # fmt: skip
+        self.knots_, self.values_ = np.stack(fill[::2]), np.stack(fill[1::2])
+        self.slopes_ = slopes_of(self.knots_, self.values_)
+
+    def _check_learned(self) -> None:
+        check_map(self.knots_, self.values_)
+        if not np.array_equal(self.slopes_, slopes_of(self.knots_, self.values_)):
+            raise InputError("slopes_ must be those of knots_ and values_.")
+
+    def _lines(self, ops: Any, x: Any, learned: Any) -> Any:
+        return lines(ops, x, learned.knots_, learned.values_, learned.slopes_)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Isotonic(_Lines):
+    """Isotonic regression of each class on its probability, then rows are normalised.
+
+    Between the samples of the fit the map is linear, outside constant.
+
+    Parameters
+    ----------
+    floor
+        Least distance of a class's probability from 0 and 1. None means 1 / (2 N + 2), half a
+        sample: exact zeros would make the NLL infinite. 0 leaves the fit as it is.
+
+    References
+    ----------
+    Zadrozny and Elkan (2002), doi:10.1145/775047.775151.
+    """
+
+    floor: float | None = None
+
+    def _check(self) -> None:
+        if self.floor is not None and not 0 <= self.floor < 0.5:  # noqa: PLR2004
+            raise refuse("floor", "must lie in [0, 0.5)", f"got {self.floor!r}", "Try 0.001.")
+
+    def _learn(self, p: Predictions, weights: Float64 | None) -> None:
+        least = 1 / (2 * p.num_samples + 2) if self.floor is None else self.floor
+        tables = []
+        for x, hit in class_columns(p):
+            knots, values = isotonic_knots(x, hit, weights)
+            tables.append((knots, np.clip(values, least, 1 - least)))
+        self._set(tables)
+
+    def _forward(self, ops: Any, z: Any, learned: Any) -> Any:
+        probs = probabilities(ops, z)
+        return normalised(ops, self._lines(ops, probs, learned), probs)
+
+
+def isotonic_knots(x: Float64, y: Float64, weights: Float64 | None) -> tuple[Float64, Float64]:
+    """The isotonic fit of y on x: its knots, inner points of level stretches left out."""
+    from scipy.optimize import isotonic_regression  # noqa: PLC0415 - SciPy costs 0.1 s to import
+
+    w = np.ones(len(x)) if weights is None else weights
+    values, number = np.unique(x[w > 0], return_inverse=True)
+    count = np.bincount(number, w[w > 0])
+    mean = np.bincount(number, (w * y)[w > 0]) / count
+    fitted = np.clip(isotonic_regression(mean, weights=count).x, 0, 1)
+    inner = (fitted[1:-1] == fitted[:-2]) & (fitted[1:-1] == fitted[2:])
+    keep = np.concatenate([[True], ~inner, [True]]) if len(values) > 1 else np.ones(1, np.bool_)
+    return values[keep], fitted[keep]
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Spline(_Lines):
+    """Spline calibration of the confidence: the slope of the smoothed cumulative accuracy.
+
+    Samples are sorted by confidence; a natural cubic spline is fitted by least squares to the
+    share of correct samples among the least confident share t, and its slope at t is the
+    calibrated confidence, held above 1 / K so that every prediction is kept.
+
+    Parameters
+    ----------
+    knots
+        Of the spline, evenly spaced.
+
+    References
+    ----------
+    Gupta et al. (2021), arXiv:2006.12800.
+    """
+
+    knots: int = 7
+
+    keeps_argmax = True
+
+    # Points of the map that are kept.
+    POINTS: ClassVar[int] = 512
+
+    def _check(self) -> None:
+        check_count("knots", self.knots, least=3, most=1000, example=7)
+
+    def _learn(self, p: Predictions, weights: Float64 | None) -> None:
+        w = np.ones(p.num_samples) if weights is None else weights
+        x, number = np.unique(confidence_column(p)[w > 0], return_inverse=True)
+        count = np.bincount(number, w[w > 0]).astype(np.float64)
+        hits = np.bincount(number, (w * p.correct)[w > 0]).astype(np.float64)
+        least = (1 + 1e-5) / p.num_classes
+        knots, values = _spline_map(x, count, hits, self.knots, self.POINTS)
+        most = 1 - 1 / (2 * p.num_samples + 2)
+        self._set([(knots, np.clip(values, least, max(most, least)))])
+
+    def _forward(self, ops: Any, z: Any, learned: Any) -> Any:
+        probs, top = probabilities(ops, z), ops.is_top(z)
+        confidence = self._lines(ops, top_confidence(ops, probs, top), learned)
+        return with_confidence(ops, probs, top, confidence)
+
+
+def _spline_map(
+    x: Float64, count: Float64, hits: Float64, num_knots: int, points: int
+) -> tuple[Float64, Float64]:
+    """Confidences and the slope of the cumulative accuracy there."""
+    from scipy.interpolate import CubicSpline  # noqa: PLC0415 - SciPy costs 0.1 s to import
+
+    total = count.sum()
+    if len(x) <= num_knots:  # too few to fit a curve to
+        return x, np.full(len(x), hits.sum() / total)
+    end = np.cumsum(count) / total
+    at = np.concatenate([[0.0], end])
+    height = np.concatenate([[0.0], np.cumsum(hits) / total])
+    basis = CubicSpline(np.linspace(0, 1, num_knots), np.eye(num_knots), bc_type="natural")
+    weight = np.sqrt(np.concatenate([[count.mean()], count]))
+    coef = np.linalg.lstsq(basis(at) * weight[:, None], height * weight, rcond=None)[0]
+    some = np.unique(np.linspace(0, len(x) - 1, min(points, len(x))).round().astype(np.int64))
+    # Confidences that agree to nine digits share a point: no slope then hangs on rounding.
+    some = some[np.concatenate([[True], np.diff(x[some].round(9)) > 0])]
+    middle = end - count / (2 * total)
+    slope: Float64 = basis(middle[some], 1) @ coef
+    return x[some], slope

@@ -1,0 +1,239 @@
+"""Calibrators as JSON files: versioned, readable, and checked before they are believed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrant import _files
+from calibrant._arrays import Result
+from calibrant._checks import InputError, near_name
+from calibrant._validation import MIN_CLASSES
+from calibrant.calibrators._base import Calibrator, FitSummary
+from calibrant.inference import Interval
+
+SCHEMA = "calibrant.calibrator"
+VERSION = 1
+MOST_CLASSES = 10_000_000
+FIELDS = {"schema", "version", "package", "summary", "calibrator"}
+
+
+def write(calibrator: Calibrator, path: str | Path) -> None:
+    """Write a fitted calibrator with the summary of its fit."""
+    from calibrant import __version__  # noqa: PLC0415 - the package imports this module
+
+    data = {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "package": __version__,
+        "summary": _summary_to_dict(calibrator),
+        "calibrator": to_dict(calibrator),
+    }
+    text = json.dumps(data, allow_nan=False, indent=1, default=str)
+    with _files.replacing(path) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def to_dict(calibrator: Calibrator) -> dict[str, Any]:
+    """A calibrator, fitted or not, as plain data."""
+    state = {name: _encode(getattr(calibrator, name)) for name in calibrator.learned
+             if name in vars(calibrator)}  # fmt: skip
+    data: dict[str, Any] = {
+        "method": type(calibrator).__name__,
+        "params": {name: _encode(value) for name, value in calibrator.params().items()},
+    }
+    if calibrator.is_fitted:
+        data |= {
+            "num_classes": calibrator.num_classes_,
+            "classes": calibrator.classes_,
+            "learned": state,
+        }
+    if "groups_" in vars(calibrator):
+        data["groups"] = {name: to_dict(part) for name, part in calibrator.groups_.items()}
+    return data
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, Calibrator):
+        return {"calibrator": to_dict(value)}
+    if isinstance(value, (list, tuple)):
+        return [_encode(item) for item in value]
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    return value
+
+
+def _summary_to_dict(calibrator: Calibrator) -> dict[str, Any] | None:
+    if getattr(calibrator, "_source", None) is None and calibrator._summary is None:
+        return None
+    found = calibrator.summary
+
+    def plain(values: Any) -> dict[str, Any]:
+        return {
+            name: {key: x if math.isfinite(x) else str(x) for key, x in
+                   (("value", v.value), ("low", v.low), ("high", v.high), ("level", v.level))}
+            for name, v in values.items()
+        }  # fmt: skip
+
+    return {
+        "num_samples": found.num_samples,
+        "weighted": found.weighted,
+        "before": plain(found.before),
+        "after": plain(found.after),
+    }
+
+
+def load_calibrator(path: str | Path) -> Any:
+    """Read a calibrator that ``save`` wrote. The file is data: nothing in it is executed."""
+    from calibrant.calibrators import _features  # noqa: PLC0415 - it imports this module
+
+    def read(data: Any) -> Any:
+        features = isinstance(data, dict) and data.get("schema") == _features.SCHEMA
+        return _features.read(data) if features else _read(data)
+
+    return read_json(path, read)
+
+
+def read_json(path: str | Path, read: Callable[[Any], Result]) -> Result:
+    """What ``read`` makes of a JSON file; every fault becomes one sentence."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file. Check the path and the working directory.")
+    _files.check_size(path.stat().st_size * 8, path.name)  # Python's numbers take more than text
+    try:
+        data = json.loads(
+            path.read_bytes(), object_pairs_hook=_no_twins, parse_constant=_no_constant
+        )
+    except (ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise InputError(f"{path.name} is no calibrator: {reason}. Save it again.") from error
+    faults = (AttributeError, TypeError, ValueError, KeyError, RecursionError, OverflowError)
+    try:
+        return read(data)
+    except faults as error:
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(f"{path.name} holds no usable calibrator: {reason}") from error
+
+
+def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name is there twice")
+    return found
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not a number JSON allows")
+
+
+def _read(data: Any) -> Calibrator:
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        raise InputError(f"its schema must be {SCHEMA!r}. Write one with calibrator.save(…).")
+    if data.get("version") != VERSION:
+        raise InputError(
+            f"its version must be {VERSION}; got {data.get('version')!r}. "
+            "Install the Calibrant that wrote it, or fit again."
+        )
+    if set(data) != FIELDS:
+        raise InputError(f"its fields must be {', '.join(sorted(FIELDS))}.")
+    calibrator = from_dict(data["calibrator"])
+    if not calibrator.is_fitted:
+        raise InputError("it must be fitted.")
+    calibrator._summary = _summary_from_dict(data["summary"])
+    return calibrator
+
+
+def from_dict(data: dict[str, Any]) -> Calibrator:
+    """A calibrator from plain data, every learned value checked."""
+    from calibrant.calibrators import CALIBRATORS, WRAPPERS  # noqa: PLC0415 - it lists what is here
+
+    known = {kind.__name__: kind for kind in (*CALIBRATORS.values(), *WRAPPERS)}
+    if not all(isinstance(part, dict) for part in (data, data["params"], data.get("learned", {}))):
+        raise InputError("its calibrator must be an object with method, params and learned.")
+    kind = known.get(data["method"])
+    if kind is None:
+        name = str(data["method"])
+        raise InputError(f"method {name!r} is unknown. {near_name(name, known)}")
+    params = {name: _decode(value) for name, value in data["params"].items()}
+    calibrator: Calibrator = kind(**params)
+    calibrator._check()
+    calibrator._forget()
+    if "learned" not in data:
+        return calibrator
+    calibrator.num_classes_ = _check_num_classes(data["num_classes"])
+    calibrator.classes_ = _check_class_names(data["classes"], calibrator.num_classes_)
+    if "groups" in data:
+        calibrator.groups_ = {str(name): from_dict(part) for name, part in data["groups"].items()}
+        if not all(part.is_fitted for part in calibrator.groups_.values()):
+            raise InputError("every group must be fitted.")
+        return calibrator
+    _set_learned(calibrator, data["learned"])
+    calibrator._check_learned()
+    return calibrator
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, dict):
+        return from_dict(value["calibrator"])
+    if isinstance(value, list):
+        return [_decode(item) for item in value]
+    return value
+
+
+def _check_num_classes(value: Any) -> int | None:
+    if value is not None and (type(value) is not int or not MIN_CLASSES <= value <= MOST_CLASSES):
+        raise InputError(f"num_classes must be a whole number of at least 2; got {value!r}.")
+    return value
+
+
+def _check_class_names(value: Any, num_classes: int | None) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    names = tuple(value)
+    if len(names) != num_classes or not all(isinstance(name, str) for name in names):
+        raise InputError("classes must be one text a class.")
+    return names
+
+
+def _set_learned(calibrator: Calibrator, learned: dict[str, Any]) -> None:
+    """Set what was learned after its names, shapes and values were checked."""
+    sizes: dict[str, int | None] = {"K": calibrator.num_classes_}
+    if set(learned) != set(calibrator.learned):
+        raise InputError(f"learned must hold {', '.join(calibrator.learned)}.")
+    for name, shape in calibrator.learned.items():
+        value = _decode(learned[name]) if shape == ("calibrators",) else learned[name]
+        if shape == ("calibrators",):
+            parts = value if isinstance(value, list) else [value]
+            if not parts or not all(isinstance(p, Calibrator) and p.is_fitted for p in parts):
+                raise InputError(f"{name} must hold fitted calibrators.")
+            setattr(calibrator, name, value)
+            continue
+        given = np.asarray(value)
+        if given.dtype.kind not in "iuf":
+            raise InputError(f"{name} must hold numbers.")
+        array = given.astype(np.float64)
+        if array.ndim != len(shape) or not np.isfinite(array).all():
+            raise InputError(f"{name} must hold finite numbers in {len(shape)} dimensions.")
+        for size, symbol in zip(array.shape, shape, strict=True):
+            wanted = sizes.setdefault(symbol, size) if isinstance(symbol, str) else symbol
+            if size != wanted:
+                raise InputError(f"{name} must have shape {shape}; got {array.shape}.")
+        setattr(calibrator, name, array if shape else float(array))
+
+
+def _summary_from_dict(data: Any) -> FitSummary | None:
+    if data is None:
+        return None
+
+    def back(values: dict[str, Any]) -> dict[str, Interval]:
+        return {name: Interval(**{key: float(x) for key, x in found.items()})
+                for name, found in values.items()}  # fmt: skip
+
+    return FitSummary(
+        int(data["num_samples"]), bool(data["weighted"]), back(data["before"]), back(data["after"])
+    )

@@ -1,0 +1,207 @@
+"""Platt and beta calibration: a logistic regression a class, then the row is normalised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from calibrant._arrays import Bool, Float64, over_chunks
+from calibrant._checks import ConvergenceError
+from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._ops import IMPOSSIBLE, NumpyOps
+from calibrant.calibrators._scores import label_logits, logit_chunk
+from calibrant.predictions import Predictions
+
+TINY = 1e-300
+STEPS = 200
+# Gradient of a mean loss at which a class counts as done.
+GOAL = 1e-10
+
+
+def log_parts(ops: Any, z: Any) -> tuple[Any, Any]:
+    """Log p and log (1 - p) of every class, at least -100.
+
+    1 - p of the top class is the sum of the others, so that it keeps its digits.
+    """
+    z = ops.lift(z)
+    shifted = z - ops.max(z)
+    e = ops.exp(shifted)
+    top, total = ops.is_top(z), ops.sum(e)
+    rest = ops.sum(ops.where(top, e * 0.0, e))
+    others = ops.where(top, rest + e * 0.0, total - e)
+    log_total = ops.log(total)
+    log_rest = ops.log(ops.maximum(others, SMALLEST)) - log_total
+    return ops.maximum(shifted - log_total, -IMPOSSIBLE), ops.maximum(log_rest, -IMPOSSIBLE)
+
+
+# Smallest normal float32: exports work in float32.
+SMALLEST = float(np.finfo(np.float32).tiny)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class _OneVsRest(Calibrator):
+    """``smooth`` takes Platt's targets (n + 1) / (n + 2) and 1 / (n + 2) instead of 1 and 0."""
+
+    smooth: bool = True
+
+    num_features: ClassVar[int]
+    learned: ClassVar = {"coef_": ("K", "F")}
+
+    coef_: Float64 = field(init=False)
+
+    def _features(self, ops: Any, z: Any) -> list[Any]:
+        raise NotImplementedError
+
+    def _learn(self, p: Predictions, weights: Float64 | None) -> None:
+        fit = _Regressions(self, p, weights)
+        self.coef_ = fit.solve(np.ones((p.num_classes, self.num_features), dtype=np.bool_))[0]
+
+    def _forward(self, ops: Any, z: Any, learned: Any) -> Any:
+        parts = [x * learned.coef_[:, k] for k, x in enumerate(self._features(ops, z))]
+        score = sum(parts[1:], parts[0])
+        # log sigmoid; the softmax of these divides each class's probability by their sum
+        return -(ops.maximum(-score, 0.0) + ops.log(1.0 + ops.exp(-ops.maximum(score, -score))))
+
+
+class _Regressions:
+    """K logistic regressions at once; a pass over the scores serves all classes."""
+
+    def __init__(self, owner: _OneVsRest, p: Predictions, weights: Float64 | None) -> None:
+        self.owner, self.p = owner, p
+        label_logits(p)  # refuses impossible labels
+        self.weight = np.full(p.num_samples, 1.0) if weights is None else weights
+        hits = np.bincount(p.labels, self.weight, p.num_classes)
+        misses = self.weight.sum() - hits
+        soft = 1.0 if owner.smooth else 0.0
+        with np.errstate(invalid="ignore"):
+            self.high = np.where(hits > 0, (hits + soft) / (hits + 2 * soft), 1.0)
+            self.low = np.where(misses > 0, soft / (misses + 2 * soft), 0.0)
+
+    def sums(self, coef: Float64) -> tuple[Float64, Float64, Float64]:
+        """Mean loss, gradient and curvature of each class."""
+        p, (k, f) = self.p, coef.shape
+
+        def work(slices: Iterator[slice]) -> list[Float64]:
+            total = [np.zeros(k), np.zeros((k, f)), np.zeros((k, f, f))]
+            for rows in slices:
+                z = logit_chunk(p, rows, np.dtype(np.float64))
+                w = self.weight[rows]
+                x = np.stack(self.owner._features(NumpyOps, z))
+                score = np.einsum("fnk,kf->nk", x, coef)
+                hit = p.labels[rows, None] == np.arange(k)
+                target = np.where(hit, self.high, self.low)
+                total[0] += w @ (np.logaddexp(0, score) - target * score)
+                mean = 0.5 * (1 + np.tanh(score / 2))
+                total[1] += np.einsum("n,nk,fnk->kf", w, mean - target, x)
+                bend = w[:, None] * mean * (1 - mean)
+                total[2] += np.einsum("nk,fnk,gnk->kfg", bend, x, x)
+            return total
+
+        parts = over_chunks(work, p.num_samples, k * (f + 4))
+        n = self.weight.sum()
+        loss, gradient, curvature = (np.sum(c, axis=0) / n for c in zip(*parts, strict=True))
+        return loss, gradient, curvature
+
+    def solve(self, free: Bool) -> tuple[Float64, Float64]:
+        """Coefficients (0 where not free) of least loss, and that loss: Newton with halving."""
+        coef = np.zeros(free.shape)  # where every regression has curvature, saturated or not
+        loss, gradient, curvature = self.sums(coef)
+        for _ in range(STEPS):
+            slope = np.where(free, gradient, 0)
+            if np.abs(slope).max() < GOAL:
+                return coef, loss
+            step = _newton_step(slope, curvature, free)
+            tried = coef - step
+            new = self.sums(tried)
+            for _ in range(60):
+                # Equal but for rounding counts as better: at the end no digit is left to gain.
+                worse = new[0] > loss + 1e-14 * np.abs(loss)
+                if not worse.any():
+                    break
+                step[worse] /= 2
+                tried = coef - step
+                new = self.sums(tried)
+            if np.abs(tried - coef).max() <= 1e-15 * np.abs(coef).max():
+                break
+            coef, (loss, gradient, curvature) = tried, new
+        if np.abs(np.where(free, gradient, 0)).max() < 100 * GOAL:
+            return coef, loss
+        raise ConvergenceError(
+            "A class's regression found no optimum; with smooth=False classes that can be told "
+            "apart perfectly have none. Use smooth=True."
+        )
+
+
+def _newton_step(gradient: Float64, curvature: Float64, free: Bool) -> Float64:
+    """Curvature^-1 gradient of each class, over its free coefficients."""
+    both = free[:, :, None] & free[:, None, :]
+    eye = np.eye(free.shape[1])
+    size = np.maximum(np.einsum("kff->k", curvature), TINY)[:, None, None]
+    matrix = np.where(both, curvature, 0) + np.where(both, 1e-13 * size, size) * eye
+    step: Float64 = np.linalg.solve(matrix, gradient[:, :, None])[:, :, 0]
+    return np.where(free, step, 0)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Platt(_OneVsRest):
+    """Platt scaling of each class's log-odds, then rows are normalised.
+
+    Parameters
+    ----------
+    smooth
+        Take Platt's targets (n + 1) / (n + 2) and 1 / (n + 2) instead of 1 and 0, so that an
+        optimum exists for classes that are absent or perfectly separated.
+
+    References
+    ----------
+    Platt (1999); Zadrozny and Elkan (2002), doi:10.1145/775047.775151.
+    """
+
+    num_features: ClassVar[int] = 2
+    learned: ClassVar = {"coef_": ("K", 2)}
+
+    def _features(self, ops: Any, z: Any) -> list[Any]:
+        log_p, log_rest = log_parts(ops, z)
+        return [log_p - log_rest, log_p * 0.0 + 1.0]
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Beta(_OneVsRest):
+    """Beta calibration of each class: log-odds a ln p - b ln(1 - p) + c with a, b >= 0.
+
+    Parameters
+    ----------
+    smooth
+        As in ``Platt``; False is the published method.
+
+    References
+    ----------
+    Kull, Silva Filho and Flach (2017), doi:10.1214/17-EJS1338SI.
+    """
+
+    num_features: ClassVar[int] = 3
+    learned: ClassVar = {"coef_": ("K", 3)}
+
+    def _features(self, ops: Any, z: Any) -> list[Any]:
+        log_p, log_rest = log_parts(ops, z)
+        return [log_p, -log_rest, log_p * 0.0 + 1.0]
+
+    def _learn(self, p: Predictions, weights: Float64 | None) -> None:
+        """The best of the four ways to hold a or b at 0 that keeps both from being negative.
+
+        By convexity that is the constrained optimum.
+        """
+        fit = _Regressions(self, p, weights)
+        free = np.ones((p.num_classes, 3), dtype=np.bool_)
+        self.coef_, loss = fit.solve(free)
+        bad = (self.coef_[:, :2] < 0).any(axis=1)
+        if not bad.any():
+            return
+        loss = np.where(bad, np.inf, loss)
+        for a, b in ((True, False), (False, True), (False, False)):
+            coef, tried = fit.solve(np.broadcast_to([a, b, True], free.shape))
+            better = bad & (tried < loss) & (coef[:, :2] >= 0).all(axis=1)
+            self.coef_[better], loss[better] = coef[better], tried[better]

@@ -1,0 +1,361 @@
+"""One number for all classes: softmax(z / T)."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from calibrant._arrays import Float64, to_floats
+from calibrant._checks import (
+    CalibrationWarning,
+    InputError,
+    check_bins,
+    check_choice,
+    check_norm,
+    check_positive,
+    refuse,
+)
+from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._tempered import Tempered, mean
+from calibrant.metrics._binned import ece
+from calibrant.metrics._binning import Binning
+from calibrant.metrics._sample import Ranked
+from calibrant.predictions import Predictions
+
+WANG_GRID = np.arange(1, 1001) / 100
+MUKHOTI_GRID = np.arange(1, 101) / 10
+SOFT_RANGE = (0.05, 20.0)
+SOFT_POINTS = 200
+# Rows of the sample from which the search starts.
+SAMPLE_ROWS = 2000
+# A Newton step this good leaves an error that is its square.
+SMALL_DECREMENT = 1e-12
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class TemperatureScaling(Calibrator):
+    r"""Temperature scaling: one number T divides all logits. Keeps every prediction.
+
+    Parameters
+    ----------
+    objective
+        ``"nll"``: the temperature of least negative log-likelihood, to the exact optimum.
+        ``"ece"``: the value of ``grid`` with the least ECE (the first of equals).
+        ``"soft_ece"``: the temperature in 0.05 … 20 with the least soft-binned ECE (TS-SB-ECE).
+    temperature
+        A fixed T: nothing is learned, and ``fit`` is not needed.
+    grid
+        Temperatures tried by ``"ece"``: ``"wang2021"`` (0.01, 0.02 … 10), ``"mukhoti2020"``
+        (0.1, 0.2 … 10), or a rising list.
+    bins, norm, binning
+        Of the ECE. ``norm`` is 1 for ``"ece"`` and 2 for ``"soft_ece"`` unless given.
+    softness, form
+        Of the soft-binned ECE: bin membership is softmax(-(c - centre)² / softness), and ``form``
+        is ``"bin"`` (eq. 11) or ``"label"`` (eq. 12).
+    bounds
+        The range of T for ``"nll"``. Where the likelihood keeps rising towards T = 0 (every
+        prediction is right) or T = infinity (labels unrelated to the logits), no optimum exists:
+        the bound is taken and a CalibrationWarning says so.
+
+    Constant logits carry no information about T, which is then 1.
+
+    References
+    ----------
+    Guo et al. (2017), arXiv:1706.04599; grids: Wang et al. (2021), Mukhoti et al. (2020),
+    arXiv:2002.09437; soft_ece: Karandikar et al. (2021), arXiv:2108.00106.
+
+    >>> from calibrant import Predictions
+    >>> p = Predictions(logits=[[4.0, 0.0], [0.0, 4.0], [4.0, 0.0]], labels=[0, 1, 1])
+    >>> c = TemperatureScaling().fit(p)
+    >>> round(c.temperature_, 4), c.transform(p).confidence.round(4)
+    (5.7708, array([0.6667, 0.6667, 0.6667]))
+    """
+
+    objective: Literal["nll", "ece", "soft_ece"] = "nll"
+    temperature: float | None = None
+    grid: str | Sequence[float] = "wang2021"
+    bins: int = 15
+    norm: float | None = None
+    binning: Binning = "width"
+    softness: float = 0.01
+    form: Literal["bin", "label"] = "bin"
+    bounds: tuple[float, float] = (0.01, 100.0)
+
+    keeps_argmax = True
+    learned: ClassVar = {"temperature_": ()}
+
+    temperature_: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.temperature is not None:  # nothing to learn
+            self._fix()
+
+    def _fix(self) -> None:
+        self.temperature_ = check_positive("temperature", self.temperature or 0, example=1.5)
+        self.num_classes_, self.classes_ = None, None
+        self._source, self._summary = None, None
+
+    def _check(self) -> None:
+        check_choice("objective", self.objective, ("nll", "ece", "soft_ece"))
+        check_choice("form", self.form, ("bin", "label"))
+        check_choice("binning", self.binning, ("width", "mass"))
+        check_bins(self.bins)
+        check_positive("softness", self.softness, example=0.01)
+        if self.norm is not None:
+            check_norm(self.norm)
+        low, high = (check_positive("bounds", x, example=0.01) for x in self.bounds)
+        if low >= high:
+            raise refuse("bounds", "must rise", f"got {self.bounds}", "Try (0.01, 100).")
+        self._grid()
+
+    def _grid(self) -> Float64:
+        if isinstance(self.grid, str):
+            check_choice("grid", self.grid, ("wang2021", "mukhoti2020"))
+            return WANG_GRID if self.grid == "wang2021" else MUKHOTI_GRID
+        grid = to_floats(self.grid, "grid").astype(np.float64)
+        rising = grid.ndim == 1 and len(grid) and grid[0] > 0 and (np.diff(grid) > 0).all()
+        if not rising or not np.isfinite(grid[-1]):
+            rule, advice = "must be a rising list of temperatures above 0", "Try [0.5, 1, 1.5]."
+            raise refuse("grid", rule, f"got {self.grid!r}", advice)
+        return grid
+
+    def _learn(self, p: Predictions, weights: Float64 | None) -> None:
+        if self.temperature is not None:
+            self._fix()
+        elif self.objective == "nll":
+            self.temperature_ = nll_temperature(p, weights, self.bounds)
+        elif self.objective == "ece":
+            search = _EceSearch(p, weights, self._grid(), self._ece)
+            self.temperature_ = search.best_temperature()
+        else:
+            self.temperature_ = _least_soft_ece(p, weights, self._soft_ece)
+
+    def _ece(self, confidence: Float64, correct: Float64, weights: Float64) -> float:
+        order = np.argsort(confidence)
+        # Equal confidences count as one entry, so that equal-mass bins do not split them.
+        values, starts = np.unique(confidence[order], return_index=True)
+        count = np.add.reduceat(weights[order], starts)
+        hits = np.add.reduceat((weights * correct)[order], starts)
+        norm = 1 if self.norm is None else self.norm
+        return ece(Ranked(values, count, hits), bins=self.bins, norm=norm, binning=self.binning)
+
+    def _soft_ece(self, confidence: Float64, correct: Float64, weights: Float64) -> float:
+        norm = 2 if self.norm is None else self.norm
+        return soft_binned_ece(confidence, correct, weights, bins=self.bins,
+                               softness=self.softness, norm=norm, form=self.form)  # fmt: skip
+
+    def _check_learned(self) -> None:
+        check_positive("temperature_", self.temperature_, example=1.5)
+
+    def _forward(self, ops: Any, z: Any, learned: Any) -> Any:  # noqa: ARG002 - shared signature
+        return z / learned.temperature_
+
+    def _as_affine(self) -> tuple[Float64, Float64]:
+        if self.num_classes_ is None:
+            raise InputError("fold_into needs the number of classes: call fit, or use to_module().")
+        return np.eye(self.num_classes_) / self.temperature_, np.zeros(self.num_classes_)
+
+
+# --- least NLL --------------------------------------------------------------------------------
+
+
+def nll_temperature(
+    p: Predictions, weights: Float64 | None, bounds: tuple[float, float] = (0.01, 100.0)
+) -> float:
+    """The temperature of least mean NLL, which is convex in beta = 1 / T.
+
+    A sample of the rows gives the start; two or three passes over all rows then do.
+    """
+    rows = Tempered(p)
+    if _all_right(rows, weights):
+        _warn_bound(bounds[0], "every label is the predicted class, so sharper is always better")
+        return bounds[0]
+    limits = (1 / bounds[1], 1 / bounds[0])
+    beta = 1.0
+    if p.num_samples > 4 * SAMPLE_ROWS:
+        index = np.arange(0, p.num_samples, p.num_samples // SAMPLE_ROWS)
+        few = Tempered(p.take(index))
+        some = None if weights is None else weights[index]
+        beta = _least(lambda x: few.slope(x, some), beta, limits)
+    beta = _least(lambda x: rows.slope(x, weights), beta, limits)
+    if beta <= limits[0] * (1 + 1e-9):
+        _warn_bound(bounds[1], "the logits say nothing about the labels")
+        return bounds[1]
+    if beta >= limits[1] * (1 - 1e-9):
+        _warn_bound(bounds[0], "nearly every label is the predicted class")
+        return bounds[0]
+    return 1 / beta
+
+
+def nll_quiet(p: Predictions, weights: Float64 | None) -> float:
+    """The same as the start of another fit, to which its bounds do not matter."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)
+        return nll_temperature(p, weights, (0.05, 1e6))
+
+
+def _all_right(rows: Tempered, weights: Float64 | None) -> bool:
+    """Whether each label has the largest logit, and some other class a smaller one."""
+    right = rows.label >= rows.top
+    if not (right if weights is None else right | (weights == 0)).all():
+        return False
+    return rows.slope(1e-30, weights)[0] < 0
+
+
+def _least(
+    slope: Callable[[float], tuple[float, float]], beta: float, limits: tuple[float, float]
+) -> float:
+    """Zero of a rising slope by Newton's method on beta, kept inside a shrinking bracket.
+
+    Ends at a limit where the zero lies beyond it.
+    """
+    low, high = limits
+    beta = min(max(beta, low), high)
+    while high > low * (1 + 1e-14):
+        first, second = slope(beta)
+        if first == 0 and second == 0:  # flat: constant logits
+            return beta
+        low, high = (beta, high) if first < 0 else (low, beta)
+        new = beta - first / second if second > 0 else math.nan
+        if first * first < SMALL_DECREMENT * second and low <= new <= high:
+            return new
+        beta = new if low < new < high else math.sqrt(low * high)
+    return beta
+
+
+def _warn_bound(bound: float, why: str) -> None:
+    warnings.warn(
+        f"No temperature has the least NLL: {why}. The bound T = {bound:g} is taken; "
+        "fit on more samples, or set temperature=….",
+        CalibrationWarning,
+        stacklevel=5,
+    )
+
+
+# --- least ECE --------------------------------------------------------------------------------
+
+
+class _EceSearch:
+    """The best value of a grid without trying all of it.
+
+    Any binned calibration error is at least |mean confidence - accuracy|, and the mean confidence
+    falls as T rises. So from where the two cross, the search goes outward until that difference
+    alone exceeds the best error found: nothing beyond can be better.
+    """
+
+    # In float32 a confidence near an edge may fall on its other side: what comes this close to
+    # the best is done again in float64.
+    CLOSE = 1e-4
+
+    def __init__(
+        self,
+        p: Predictions,
+        weights: Float64 | None,
+        grid: Float64,
+        error: Callable[[Float64, Float64, Float64], float],
+    ) -> None:
+        self.rows, self.grid, self.error = Tempered(p, np.dtype(np.float32)), grid, error
+        self.p = p
+        self.correct = right(self.rows)
+        self.weights = np.ones(p.num_samples) if weights is None else weights
+        self.accuracy = mean(self.correct, weights)
+        self.gap: dict[int, float] = {}
+        self.found: dict[int, float] = {}
+
+    def look(self, index: int) -> None:
+        confidence = self.rows.confidence(1 / self.grid[index])
+        self.gap[index] = mean(confidence, self.weights) - self.accuracy
+        self.found[index] = self.error(confidence, self.correct, self.weights)
+
+    def crossing(self) -> int:
+        """The last index at which the mean confidence is above the accuracy; -1 if none."""
+        low, high = -1, len(self.grid)
+        while high - low > 1:
+            middle = (low + high) // 2
+            self.look(middle)
+            low, high = (middle, high) if self.gap[middle] > 0 else (low, middle)
+        return low
+
+    def best_temperature(self) -> float:
+        start = self.crossing()
+        for indices in (range(start, -1, -1), range(start + 1, len(self.grid))):
+            for index in indices:
+                if index not in self.found:
+                    self.look(index)
+                if abs(self.gap[index]) > min(self.found.values()) + self.CLOSE:
+                    break
+        least = min(self.found.values())
+        close = sorted(i for i, value in self.found.items() if value <= least + self.CLOSE)
+        exact = Tempered(self.p, np.dtype(np.float64))
+        values = [
+            self.error(exact.confidence(1 / self.grid[i]), self.correct, self.weights)
+            for i in close
+        ]
+        return float(self.grid[close[int(np.argmin(values))]])
+
+
+def right(rows: Tempered) -> Float64:
+    """1 where the predicted class is the label, else 0."""
+    return rows.p.correct.astype(np.float64)
+
+
+def soft_binned_ece(
+    confidence: Float64, correct: Float64, weights: Float64, *,
+    bins: int, softness: float, norm: float, form: str,
+) -> float:  # fmt: skip
+    """SB-ECE of Karandikar et al. (2021), eq. 11 (``"bin"``) and 12 (``"label"``)."""
+    centres = (np.arange(bins) + 0.5) / bins
+    power = -((confidence[:, None] - centres) ** 2) / softness
+    member = np.exp(power - power.max(axis=1, keepdims=True))
+    member *= (weights / member.sum(axis=1))[:, None]
+    size = member.sum(axis=0)
+    there = np.maximum(size, np.finfo(np.float64).tiny)
+    accuracy = member.T @ correct / there
+    if form == "bin":
+        gap = np.abs(accuracy - member.T @ confidence / there)
+        return _norm_of(gap, size / weights.sum(), norm)
+    return _norm_of(np.abs(accuracy - confidence[:, None]), member / weights.sum(), norm)
+
+
+def _norm_of(gap: Float64, share: Float64, norm: float) -> float:
+    if math.isinf(norm):
+        return float(gap[share > 0].max())
+    return float((share * gap**norm).sum() ** (1 / norm))
+
+
+def _least_soft_ece(
+    p: Predictions,
+    weights: Float64 | None,
+    error: Callable[[Float64, Float64, Float64], float],
+) -> float:
+    """The global optimum: the same bound narrows the range, a dense grid and Brent do the rest."""
+    from scipy.optimize import minimize_scalar  # noqa: PLC0415 - SciPy costs 0.1 s to import
+
+    coarse = np.geomspace(*SOFT_RANGE, SOFT_POINTS)
+    search = _EceSearch(p, weights, coarse, error)
+    search.best_temperature()
+    tried = sorted(search.found)
+    rows = Tempered(p)
+
+    def at(log_t: float) -> float:
+        return error(rows.confidence(math.exp(-log_t)), search.correct, search.weights)
+
+    low, high = (math.log(coarse[k]) for k in (max(tried[0] - 1, 0),
+                                               min(tried[-1] + 1, SOFT_POINTS - 1)))  # fmt: skip
+    near = [i for i in tried if abs(search.gap[i]) <= min(search.found.values())]
+    if near:
+        low = math.log(coarse[max(near[0] - 1, 0)])
+        high = math.log(coarse[min(near[-1] + 1, SOFT_POINTS - 1)])
+    fine = np.linspace(low, high, 64)
+    values = np.array([at(x) for x in fine])
+    best = (float(values.min()), float(fine[values.argmin()]))
+    for k in np.argsort(values)[:3]:
+        around = fine[max(k - 1, 0)], fine[min(k + 1, len(fine) - 1)]
+        found = minimize_scalar(at, bounds=around, method="bounded", options={"xatol": 1e-10})
+        best = min(best, (float(found.fun), float(found.x)))
+    return math.exp(best[1])

@@ -1,0 +1,119 @@
+"""Sums over the classes of exp(beta * z), for any inverse temperature beta, in one pass each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from calibrant._arrays import Float, Float64, dot, over_chunks
+from calibrant._rows import NARROW_CLASSES
+from calibrant.calibrators._scores import label_logits, logit_chunk, working_dtype
+from calibrant.predictions import Predictions
+
+# Between exp(-60) and exp(60) float32 sums of up to 1e9 terms keep their digits.
+LARGEST_EXPONENT = 60.0
+# Where exp is 0 in either precision.
+LOWEST_EXPONENT = -800.0
+
+
+class Tempered:
+    """Predictions at any temperature; no matrix larger than a chunk is made.
+
+    ``top`` is the largest logit of each row. Sums are taken of exp(beta * z) as it is where the
+    largest exponents are small, which spares a pass, and relative to the top elsewhere.
+    """
+
+    def __init__(self, p: Predictions, dtype: np.dtype[Any] | None = None) -> None:
+        self.p = p
+        self.dtype = dtype or working_dtype(p)
+        self.narrow = p.num_classes <= NARROW_CLASSES
+        self.axis = 0 if self.narrow else 1
+        self.label = label_logits(p)
+        self.top = self._top()
+
+    def _top(self) -> Float64:
+        p = self.p
+        if p._kind == "logits" and p._predicted is not None:
+            return p._scores[np.arange(p.num_samples), p._predicted].astype(np.float64)
+        top = np.empty(p.num_samples)
+
+        def work(slices: Iterator[slice]) -> None:
+            for rows in slices:
+                top[rows] = self._laid_out(rows).max(axis=self.axis)
+
+        over_chunks(work, *p._scores.shape)
+        return top
+
+    def _laid_out(self, rows: slice) -> Float:
+        """Logits of a chunk; with few classes on its side, (K, n), which NumPy adds up faster."""
+        z = logit_chunk(self.p, rows, self.dtype)
+        return np.ascontiguousarray(z.T) if self.narrow else z
+
+    def sums(self, beta: float, moments: int) -> list[Float64]:
+        """Of each row: log sum_j exp(beta z_j), and the first moments of z under the softmax."""
+        out = [np.empty(self.p.num_samples) for _ in range(moments + 1)]
+
+        def work(slices: Iterator[slice]) -> None:
+            for rows in slices:
+                top = self.top[rows]
+                largest = beta * float(np.abs(top).max())
+                base = top if largest > LARGEST_EXPONENT else np.zeros(len(top))
+                found = self._chunk(self._laid_out(rows), beta, base, moments)
+                for column, value in zip(out, found, strict=True):
+                    column[rows] = value
+
+        over_chunks(work, *self.p._scores.shape)
+        return out
+
+    def _chunk(self, z: Float, beta: float, base: Float64, moments: int) -> list[Float64]:
+        with np.errstate(under="ignore", invalid="ignore"):
+            e = np.multiply(z, self.dtype.type(beta))
+            if base.any():
+                shift = (beta * base).astype(self.dtype)
+                e -= shift[None, :] if self.narrow else shift[:, None]
+            np.exp(e, out=e)
+            total = self._dot(e, None)
+            found = [beta * base + np.log(total, dtype=np.float64)]
+            if not moments:
+                return found
+            first = self._dot(e, z)
+            if not np.isfinite(first).all():  # exp(-inf) * -inf
+                lowest = (base + LOWEST_EXPONENT / beta).astype(self.dtype)
+                z = np.maximum(z, lowest[None, :] if self.narrow else lowest[:, None])
+                first = self._dot(e, z)
+            found.append(first / total)
+            if moments > 1:
+                e *= z
+                found.append(self._dot(e, z) / total)
+        return found
+
+    def _dot(self, a: Float, b: Float | None) -> Float64:
+        """Sum over the classes of a, or of a * b, given in float64."""
+        if self.narrow:
+            total = (a if b is None else a * b).sum(axis=0)
+        else:
+            total = np.vecdot(a, np.ones(a.shape[1], dtype=a.dtype) if b is None else b)
+        wide: Float64 = total.astype(np.float64)
+        return wide
+
+    def confidence(self, beta: float) -> Float64:
+        """Probability of the predicted class of each row."""
+        (log_total,) = self.sums(beta, 0)
+        return np.exp(np.minimum(beta * self.top - log_total, 0))
+
+    def nll(self, beta: float, weights: Float64 | None) -> float:
+        """Mean negative log-likelihood of the labels."""
+        (log_total,) = self.sums(beta, 0)
+        return mean(log_total - beta * self.label, weights)
+
+    def slope(self, beta: float, weights: Float64 | None) -> tuple[float, float]:
+        """First and second derivative of the mean NLL by beta."""
+        _, first, second = self.sums(beta, 2)
+        return mean(first - self.label, weights), mean(second - first**2, weights)
+
+
+def mean(values: Float64, weights: Float64 | None) -> float:
+    """Mean, with weights of mean 1 where given."""
+    return float(values.mean()) if weights is None else dot(values, weights) / len(values)

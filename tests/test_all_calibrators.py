@@ -1,0 +1,630 @@
+"""Laws that hold for every calibrator, and a test that none escapes them."""
+
+from __future__ import annotations
+
+import json
+import math
+import tracemalloc
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import InputError, Predictions, metrics
+from calibrant._checks import CalibrationWarning, NotFittedError
+from calibrant.calibrators import (
+    CALIBRATORS,
+    WRAPPERS,
+    Beta,
+    Calibrator,
+    Chain,
+    CrossFitted,
+    Dirichlet,
+    EnsembleTemperature,
+    HistogramBinning,
+    Isotonic,
+    MatrixScaling,
+    Platt,
+    ScalingBinning,
+    Spline,
+    StructuredMatrixScaling,
+    StructuredVectorScaling,
+    TemperatureScaling,
+    VectorScaling,
+    load_calibrator,
+)
+from tests.conftest import CASES, draw
+
+FACTORIES: dict[str, Callable[[], Calibrator]] = {
+    "temperature": TemperatureScaling,
+    "temperature, ece": lambda: TemperatureScaling(objective="ece"),
+    "temperature, ece of equal mass": lambda: TemperatureScaling(
+        objective="ece", binning="mass", norm=2, grid="mukhoti2020"
+    ),
+    "temperature, soft ece": lambda: TemperatureScaling(objective="soft_ece"),
+    "temperature, soft label-binned ece": lambda: TemperatureScaling(
+        objective="soft_ece", form="label", bins=10
+    ),
+    "ensemble temperature": EnsembleTemperature,
+    "vector": VectorScaling,
+    "vector, fixed strength": lambda: VectorScaling(strength=0.1),
+    "matrix": MatrixScaling,
+    "structured vector": StructuredVectorScaling,
+    "structured vector on logits": lambda: StructuredVectorScaling(on="logits"),
+    "structured matrix": StructuredMatrixScaling,
+    "dirichlet": Dirichlet,
+    "platt": Platt,
+    "beta": Beta,
+    "histogram": HistogramBinning,
+    "histogram of equal mass": lambda: HistogramBinning(binning="mass"),
+    "histogram of classes": lambda: HistogramBinning(target="class"),
+    "histogram of classes, equal mass": lambda: HistogramBinning(target="class", binning="mass"),
+    "scaling-binning": ScalingBinning,
+    "scaling-binning of classes": lambda: ScalingBinning(target="class"),
+    "isotonic": Isotonic,
+    "spline": Spline,
+    "chain": lambda: Chain([TemperatureScaling(), HistogramBinning(binning="mass")]),
+    "chain of scalings": lambda: Chain([TemperatureScaling(), VectorScaling(strength=1.0)]),
+    "cross-fitted": lambda: CrossFitted(VectorScaling(strength=1.0), folds=3),
+}
+FOLDABLE = ["temperature", "vector", "matrix", "structured vector on logits", "chain of scalings"]
+
+
+@pytest.fixture(params=FACTORIES, ids=str)
+def make(request: pytest.FixtureRequest) -> Callable[[], Calibrator]:
+    return FACTORIES[request.param]
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    return request.node.callspec.params["make"]
+
+
+def predictions(key: str = "mixed signs") -> Predictions:
+    z, labels = CASES[key]
+    return Predictions(logits=z, labels=labels)
+
+
+def quietly(calibrator: Calibrator, p: Predictions) -> Calibrator:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)
+        return calibrator.fit(p)
+
+
+def learned(calibrator: Calibrator) -> dict[str, np.ndarray]:
+    return {
+        key: np.asarray(value)
+        for key, value in vars(calibrator).items()
+        if key in calibrator.learned and isinstance(value, (float, np.ndarray))
+    }
+
+
+def test_none_is_missing() -> None:
+    tested = {type(make()) for make in FACTORIES.values()}
+    assert tested == {*CALIBRATORS.values(), *WRAPPERS}
+
+
+# --- the contract -----------------------------------------------------------------------------
+
+
+def test_unfitted_use_raises(make: Callable[[], Calibrator], tmp_path: Path) -> None:
+    p = predictions()
+    for use in (
+        lambda c: c.transform(p),
+        lambda c: c.save(tmp_path / "c.json"),
+        lambda c: c.to_onnx(tmp_path / "c.onnx"),
+        lambda c: c.to_module(),
+        lambda c: c.fold_into(torch.nn.Linear(4, 10)),
+        lambda c: c.summary,
+        lambda c: c.num_parameters(),
+    ):
+        with pytest.raises(NotFittedError, match="fit"):
+            use(make())
+    assert not list(tmp_path.iterdir())
+
+
+def test_transform_never_sees_labels(make: Callable[[], Calibrator]) -> None:
+    p = predictions()
+    fitted = make().fit(p)
+    other = Predictions(logits=p.logits, labels=np.roll(p.labels, 1))
+    np.testing.assert_array_equal(fitted.transform(p).probs, fitted.transform(other).probs)
+    np.testing.assert_array_equal(fitted.transform(other).labels, other.labels)
+
+
+@pytest.mark.parametrize("key", [key for key in CASES if key != "one sample"])
+def test_rows_sum_to_one_and_argmax_is_kept(make: Callable[[], Calibrator], key: str) -> None:
+    p = predictions(key)
+    if key == "many classes" and make in (FACTORIES["matrix"], FACTORIES["dirichlet"],
+                                          FACTORIES["structured matrix"]):  # fmt: skip
+        p = Predictions(logits=p.logits[:, :60], labels=p.labels % 60)
+    c = quietly(make(), p)
+    out = c.transform(p)
+    probs = np.exp(np.asarray(out.log_probs, dtype=np.float64))
+    assert np.isfinite(probs).all()
+    assert (probs >= 0).all()
+    np.testing.assert_allclose(probs.sum(axis=1), 1, atol=1e-5)
+    if c.keeps_argmax:
+        np.testing.assert_array_equal(out.predicted, p.predicted)
+
+
+@pytest.mark.parametrize("temperature", [0.013, 0.5, 3.0, 77.0])
+def test_argmax_is_kept_at_neighbouring_floats(temperature: float) -> None:
+    """Divided by T, floats that differ in the last bit become equal; the first would win."""
+    high = np.float32(1.0) + np.finfo(np.float32).eps
+    z = np.array([[1.0, high, 0.0], [high, 1.0, 0.5]] * 50, dtype=np.float32)
+    z *= np.linspace(0.1, 9, 100, dtype=np.float32)[:, None]
+    p = Predictions(logits=z, labels=np.zeros(100, dtype=int))
+    out = TemperatureScaling(temperature=temperature).transform(p)
+    np.testing.assert_array_equal(out.predicted, p.predicted)
+
+
+def test_promise_of_the_argmax_is_not_made_in_vain() -> None:
+    """Methods that promise nothing do change predictions somewhere, so the attribute tells."""
+    z, labels = draw(2000, 4, spread=1.0, seed=11)
+    p = Predictions(logits=z + np.array([1.5, 0, 0, 0], dtype=np.float32), labels=labels)
+    for key in ("vector", "matrix", "platt", "beta", "isotonic", "histogram of classes"):
+        c = FACTORIES[key]().fit(p)
+        assert not c.keeps_argmax
+        assert (c.transform(p).predicted != p.predicted).any(), key
+
+
+def calibrated(num_samples: int, seed: int) -> Predictions:
+    rng = np.random.default_rng(seed)
+    z = rng.normal(0, 1.5, (num_samples, 4))
+    return Predictions(logits=z, labels=(z + rng.gumbel(size=z.shape)).argmax(axis=1))
+
+
+def test_leaves_calibrated_data_alone(make: Callable[[], Calibrator], name: str) -> None:
+    """Within sampling error: on fresh calibrated data the excess NLL is of the order of P / N.
+
+    Bins of every class also lose what differs inside a bin.
+    """
+    p, fresh = calibrated(20_000, 0), calibrated(20_000, 1)
+    c = make().fit(p)
+    out = c.transform(fresh)
+    assert metrics.nll(out) - metrics.nll(fresh) < (0.015 if "of classes" in name else 0.006)
+    assert np.abs(out.confidence - fresh.confidence).mean() < 0.025
+
+
+NLL_METHODS = [
+    "temperature", "ensemble temperature", "vector", "matrix", "structured vector",
+    "structured matrix", "dirichlet", "chain of scalings",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", NLL_METHODS)
+@pytest.mark.parametrize("data", ["mixed signs", "two classes", "saturated float32", "ties"])
+def test_fit_lowers_its_own_nll(key: str, data: str) -> None:
+    p = predictions(data)
+    out = quietly(FACTORIES[key](), p).transform(p)
+    assert metrics.nll(out) <= metrics.nll(p) + 1e-9
+
+
+def test_fit_lowers_other_objectives() -> None:
+    p = predictions()
+    hb = HistogramBinning().fit(p)
+    assert metrics.ece(hb.confidences(p)) < 1e-12
+    hb = HistogramBinning(binning="mass").fit(p)
+    assert metrics.ece(hb.confidences(p), bins=100) < 1e-12
+    iso = Isotonic(floor=0).fit(p)
+    probs = np.exp(np.asarray(p.log_probs, dtype=np.float64))
+    for k in range(p.num_classes):
+        fitted = np.interp(probs[:, k], iso.knots_[k], iso.values_[k])
+        hit = p.labels == k
+        assert ((fitted - hit) ** 2).sum() <= ((probs[:, k] - hit) ** 2).sum()
+
+
+def test_same_from_any_array(make: Callable[[], Calibrator]) -> None:
+    z, labels = CASES["mixed signs"]
+    reference = make().fit(Predictions(logits=z, labels=labels))
+    expected = reference.transform(Predictions(logits=z, labels=labels)).probs
+    for form in (z.astype(np.float64), torch.from_numpy(z), torch.from_numpy(z).double(),
+                 np.asfortranarray(z), z[::-1][::-1]):  # fmt: skip
+        p = Predictions(logits=form, labels=labels)
+        got = make().fit(p).transform(p).probs
+        np.testing.assert_allclose(got, expected, atol=2e-6)
+
+
+def test_order_of_samples_is_irrelevant(make: Callable[[], Calibrator], name: str) -> None:
+    if name == "cross-fitted":
+        pytest.skip("its folds are of the samples as they came")
+    p = predictions("float64")
+    order = np.random.default_rng(0).permutation(p.num_samples)
+    first, second = make().fit(p), make().fit(p.take(order))
+    a, b = first.transform(p).probs, second.transform(p).probs
+    np.testing.assert_allclose(a, b, atol=1e-7)
+
+
+def hard_data() -> dict[str, Predictions]:
+    rng = np.random.default_rng(2)
+    z, labels = draw(300, 5, seed=21)
+    masked = z.copy()
+    masked[:, 3] = -np.inf
+    some = z.copy()
+    some[np.arange(300), (labels + 1 + rng.integers(0, 4, 300)) % 5] = -np.inf
+    wide, wide_labels = draw(150, 1000, seed=22)
+    few, few_labels = draw(20, 60, seed=23)
+    probs = np.eye(5, dtype=np.float32)[np.where(rng.random(300) < 0.8, labels, (labels + 1) % 5)]
+    return {
+        "a class absent": Predictions(logits=z[labels != 2], labels=labels[labels != 2]),
+        "one class alone": Predictions(logits=z[labels == 2], labels=labels[labels == 2]),
+        "K = 2": predictions("two classes"),
+        "K = 1000": Predictions(logits=wide, labels=wide_labels),
+        "N < K": Predictions(logits=few, labels=few_labels),
+        "one sample, right": Predictions(logits=[[2.0, 0.0, 1.0]], labels=[0]),
+        "one sample, wrong": Predictions(logits=[[2.0, 0.0, 1.0]], labels=[1]),
+        "constant logits": Predictions(logits=np.full((50, 3), 0.7), labels=np.arange(50) % 3),
+        "saturated": Predictions(logits=z * 1e4, labels=labels),
+        "all right": Predictions(logits=np.eye(5)[labels] * 9, labels=labels),
+        "a masked class": Predictions(logits=masked[labels != 3], labels=labels[labels != 3]),
+        "-inf here and there": Predictions(logits=some, labels=labels),
+        "one-hot probabilities": Predictions(probs=probs, labels=labels),
+        "random labels": Predictions(logits=z, labels=rng.integers(0, 5, 300)),
+        "equal rows": Predictions(logits=np.tile(z[:1], (40, 1)), labels=labels[:40]),
+    }
+
+
+HARD = hard_data()
+DENSE = ("matrix", "structured matrix", "dirichlet")
+
+
+@pytest.mark.parametrize("data", HARD)
+def test_hard_data(make: Callable[[], Calibrator], name: str, data: str) -> None:
+    """An answer with finite probabilities; where no optimum exists, a warning says so."""
+    p = HARD[data]
+    if name in DENSE and data == "K = 1000":
+        p = Predictions(logits=p.logits[:, :120], labels=p.labels % 120)
+    if name == "cross-fitted" and p.num_samples < 3:
+        with pytest.raises(InputError, match="folds"):
+            make().fit(p)
+        return
+    c = quietly(make(), p)
+    probs = np.exp(np.asarray(c.transform(p).log_probs, dtype=np.float64))
+    assert np.isfinite(probs).all()
+    np.testing.assert_allclose(probs.sum(axis=1), 1, atol=1e-5)
+    for value in learned(c).values():
+        assert np.isfinite(value).all()
+
+
+def test_impossible_label_is_refused(make: Callable[[], Calibrator], name: str) -> None:
+    """A label with logit -inf has infinite loss under every fit that looks at all classes."""
+    p = Predictions(logits=[[0.0, -np.inf], [1.0, 0.0], [0.0, 1.0]], labels=[1, 0, 1])
+    if name.startswith("cross"):
+        return
+    with pytest.raises(InputError, match="-inf in row 0"):
+        make().fit(p)
+
+
+def test_weights_are_repetitions() -> None:
+    """But for equal-mass bins, whose sizes are whole numbers of samples."""
+    z, labels = draw(200, 4, seed=31)
+    times = np.random.default_rng(0).integers(0, 4, 200)
+    p = Predictions(logits=z, labels=labels)
+    repeated = p.take(np.repeat(np.arange(200), times))
+    ratio = times.sum() / 200
+    for make in (
+        TemperatureScaling,
+        lambda: TemperatureScaling(objective="ece"),
+        lambda: TemperatureScaling(objective="soft_ece"),
+        EnsembleTemperature,
+        lambda: Platt(smooth=False),
+        lambda: Beta(smooth=False),
+        HistogramBinning,
+        lambda: HistogramBinning(target="class", floor=0),
+        lambda: ScalingBinning(binning="width"),
+        lambda: Isotonic(floor=0.001),
+        lambda: VectorScaling(strength=0.1),
+        lambda: StructuredMatrixScaling(strength=0.1),
+    ):
+        weighted, plain = make(), make()
+        if hasattr(plain, "strength"):  # in units of 1 / N, and N differs
+            plain.strength *= ratio
+        a = weighted.fit(p, weights=times * 0.37).transform(p).probs
+        b = plain.fit(repeated).transform(p).probs
+        np.testing.assert_allclose(a, b, atol=3e-6, err_msg=repr(weighted))
+
+
+def test_groups() -> None:
+    z, labels = draw(600, 4, seed=32)
+    group = np.where(np.arange(600) % 3 == 0, "north", "south")
+    p = Predictions(logits=np.where((group == "north")[:, None], 3, 1) * z, labels=labels)
+    for make in (TemperatureScaling, HistogramBinning, lambda: VectorScaling(strength=1.0)):
+        c = make().fit(p, groups=group)
+        together = c.transform(p, groups=group)
+        for place in ("north", "south"):
+            alone = make().fit(p.take(group == place)).transform(p.take(group == place))
+            np.testing.assert_array_equal(together.probs[group == place], alone.probs)
+    c = TemperatureScaling().fit(p, groups=group)
+    north, south = (c.groups_[place].temperature_ for place in ("north", "south"))
+    assert north / south == pytest.approx(3, rel=0.3)
+    with pytest.raises(InputError, match="groups is needed"):
+        c.transform(p)
+    with pytest.raises(InputError, match="'east'"):
+        c.transform(p, groups=np.full(600, "east"))
+    with pytest.raises(InputError, match="belongs to a fit by groups"):
+        TemperatureScaling().fit(p).transform(p, groups=group)
+    with pytest.raises(InputError, match="several calibrators"):
+        c.to_module()
+
+
+def test_groups_survive_the_file(tmp_path: Path) -> None:
+    z, labels = draw(300, 3, seed=33)
+    p, group = Predictions(logits=z, labels=labels), np.arange(300) % 2
+    c = TemperatureScaling().fit(p, groups=group)
+    c.save(tmp_path / "c.json")
+    again = load_calibrator(tmp_path / "c.json").transform(p, groups=group)
+    np.testing.assert_array_equal(again.probs, c.transform(p, groups=group).probs)
+
+
+@pytest.mark.parametrize("weights", [[1.0], [-1.0, 1.0, 1.0], [0.0] * 3, [math.nan, 1, 1]])
+def test_bad_weights(weights: list[float]) -> None:
+    p = Predictions(logits=[[1.0, 0.0], [0.0, 1.0], [2.0, 1.0]], labels=[0, 1, 1])
+    with pytest.raises(InputError, match="weights"):
+        TemperatureScaling().fit(p, weights=weights)
+
+
+def test_other_classes_are_refused() -> None:
+    z, labels = draw(50, 3, seed=34)
+    c = TemperatureScaling().fit(Predictions(logits=z, labels=labels, classes=["a", "b", "c"]))
+    with pytest.raises(InputError, match="3 classes"):
+        c.transform(Predictions(logits=z[:, :2], labels=labels % 2))
+    with pytest.raises(InputError, match="'c' where the fit had 'b'"):
+        c.transform(Predictions(logits=z, labels=labels, classes=["a", "c", "b"]))
+    with pytest.raises(InputError, match="Predictions"):
+        c.transform(z)
+
+
+def test_summary_and_text(make: Callable[[], Calibrator], name: str) -> None:
+    p = predictions()
+    c = make().fit(p)
+    found = c.summary
+    assert found.num_samples == p.num_samples
+    assert found.before["nll"].value == pytest.approx(metrics.nll(p))
+    assert found.after["ece"].value == pytest.approx(metrics.ece(c.transform(p)))
+    assert found.before["ece"].low <= found.before["ece"].value <= found.before["ece"].high
+    assert c._source is None  # the data is let go
+    assert type(c).__name__ in repr(c)
+    assert c.num_parameters() >= 1
+    assert not c.clone().is_fitted
+
+
+def test_refit_forgets(make: Callable[[], Calibrator]) -> None:
+    first, second = predictions(), calibrated(500, 3)
+    c = make().fit(first)
+    c.fit(second)
+    expected = make().fit(second).transform(second).probs
+    np.testing.assert_array_equal(c.transform(second).probs, expected)
+
+
+@pytest.mark.parametrize("key", ["temperature", "structured vector", "vector"])
+def test_fit_needs_no_second_matrix(key: str) -> None:
+    """Extra memory of a fit: chunks, not N x K."""
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((60_000, 400), dtype=np.float32)
+    p = Predictions(logits=z, labels=z.argmax(axis=1) * (rng.random(60_000) < 0.7))
+    tracemalloc.start()
+    FACTORIES[key]().fit(p)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.45 * z.nbytes
+
+
+# --- other frameworks, files ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", ["mixed signs", "two classes", "saturated float32"])
+def test_module_and_onnx_agree_with_numpy(
+    make: Callable[[], Calibrator], data: str, tmp_path: Path
+) -> None:
+    import onnxruntime
+
+    z, labels = CASES[data]
+    p = Predictions(logits=z, labels=labels)
+    c = quietly(make(), p)
+    expected = c.transform(p).probs
+    module = c.to_module()
+    got = torch.softmax(module(torch.from_numpy(z)), dim=1).numpy()
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+    c.to_onnx(tmp_path / "c.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "c.onnx"))
+    (probs,) = session.run(["probabilities"], {"logits": z})
+    np.testing.assert_allclose(probs, expected, atol=1e-5)
+    (few,) = session.run(["probabilities"], {"logits": z[:3]})  # any number of rows
+    np.testing.assert_allclose(few, expected[:3], atol=1e-5)
+
+
+def test_module_exports_and_keeps_its_state(make: Callable[[], Calibrator]) -> None:
+    z, labels = CASES["mixed signs"]
+    c = make().fit(Predictions(logits=z, labels=labels))
+    module, x = c.to_module(), torch.from_numpy(z[:16])
+    assert module.state_dict()
+    rows = torch.export.Dim("rows", min=2)
+    program = torch.export.export(module, (x,), dynamic_shapes=({0: rows},))
+    torch.testing.assert_close(program.module()(x[:5]), module(x[:5]))
+
+
+def test_minus_infinity_in_exports(make: Callable[[], Calibrator], tmp_path: Path) -> None:
+    import onnxruntime
+
+    p = HARD["-inf here and there"]
+    c = quietly(make(), p)
+    z, expected = p.logits, c.transform(p).probs
+    got = torch.softmax(c.to_module()(torch.tensor(z)), dim=1).numpy()
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+    c.to_onnx(tmp_path / "c.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "c.onnx"))
+    (probs,) = session.run(None, {"logits": z})
+    np.testing.assert_allclose(probs, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_fold_into_a_linear_layer(make: Callable[[], Calibrator], name: str, bias: bool) -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(6, 10, bias=bias)
+    x = torch.randn(400, 6) * 4
+    z = layer(x).detach()
+    labels = (z + torch.randn(400, 10)).argmax(dim=1)
+    p = Predictions(logits=z, labels=labels)
+    c = make().fit(p)
+    if name not in FOLDABLE and not (name.startswith(("temperature", "vector", "cross"))):
+        with pytest.raises(InputError, match="to_module"):
+            c.fold_into(layer)
+        return
+    before = layer.weight.detach().clone()
+    folded = c.fold_into(layer)
+    got = torch.softmax(folded(x), dim=1).detach().numpy()
+    np.testing.assert_allclose(got, c.transform(p).probs, atol=1e-5)
+    torch.testing.assert_close(layer.weight.detach(), before)
+    with pytest.raises(InputError, match="10 outputs"):
+        c.fold_into(torch.nn.Linear(6, 3))
+    with pytest.raises(InputError, match=r"torch\.nn\.Linear"):
+        c.fold_into(torch.nn.ReLU())
+
+
+def test_file_round_trip(make: Callable[[], Calibrator], tmp_path: Path) -> None:
+    p = predictions()
+    p = Predictions(logits=p.logits, labels=p.labels, classes=[f"k{k}" for k in range(10)])
+    c = make().fit(p)
+    c.save(tmp_path / "c.json")
+    again = load_calibrator(tmp_path / "c.json")
+    assert type(again) is type(c)
+    assert again.classes_ == p.classes
+    np.testing.assert_array_equal(again.transform(p).probs, c.transform(p).probs)
+    assert again.summary == c.summary
+    data = json.loads((tmp_path / "c.json").read_text())
+    assert data["schema"] == "calibrant.calibrator"
+    assert data["package"]
+    assert data["summary"]["after"]["ece"]["high"] >= data["summary"]["after"]["ece"]["value"]
+    again.save(tmp_path / "d.json")
+    assert (tmp_path / "d.json").read_text() == (tmp_path / "c.json").read_text()
+
+
+def changed(data: dict, path: str, value: object) -> dict:
+    data = json.loads(json.dumps(data))
+    *parents, last = path.split("/")
+    inner = data
+    for key in parents:
+        inner = inner[key]
+    if value is KeyError:
+        del inner[last]
+    else:
+        inner[last] = value
+    return data
+
+
+HOSTILE = [
+    ("schema", "other"),
+    ("version", 2),
+    ("version", "1"),
+    ("extra", 1),
+    ("summary", 5),
+    ("calibrator", []),
+    ("calibrator", KeyError),
+    ("calibrator/method", "os.system"),
+    ("calibrator/method", "Calibrator"),
+    ("calibrator/method", ["VectorScaling"]),
+    ("calibrator/params", {"strength": -1}),
+    ("calibrator/params", {"command": "rm"}),
+    ("calibrator/params", [1]),
+    ("calibrator/num_classes", 0),
+    ("calibrator/num_classes", 11),
+    ("calibrator/num_classes", 1e30),
+    ("calibrator/num_classes", True),
+    ("calibrator/classes", ["a"]),
+    ("calibrator/classes", 3),
+    ("calibrator/learned", {}),
+    ("calibrator/learned", KeyError),
+    ("calibrator/learned/weight_", [1, 2]),
+    ("calibrator/learned/weight_", "1"),
+    ("calibrator/learned/weight_", [[1, 2], [3]]),
+    ("calibrator/learned/weight_", [None] * 10),
+    ("calibrator/learned/weight_", [[0.0] * 10] * 10),
+    ("calibrator/learned/bias_", {"calibrator": {}}),
+    ("calibrator/learned/scale_", "nan"),
+    ("calibrator/learned/scale_", -1.0),
+    ("calibrator/learned/more_", 1.0),
+    ("calibrator/learned/scale_", "1.5"),
+    ("calibrator/learned/scale_", True),
+    ("calibrator/groups", []),
+    ("summary/before", []),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), HOSTILE, ids=str)
+def test_hostile_files_are_refused(path: str, value: object, tmp_path: Path) -> None:
+    p = predictions()
+    VectorScaling(strength=1.0).fit(p).save(tmp_path / "c.json")
+    data = json.loads((tmp_path / "c.json").read_text())
+    bad = tmp_path / "bad.json"
+    bad.write_text(json.dumps(changed(data, path, value)))
+    with pytest.raises(InputError, match=r"bad\.json"):
+        load_calibrator(bad)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", "\x00", "[" * 100_000, '{"a": 1, "a": 2}', '{"schema": NaN}', "1e999"],
+    ids=range(9),
+)
+def test_broken_json_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.json").write_text(text)
+    with pytest.raises(InputError, match=r"bad\.json"):
+        load_calibrator(tmp_path / "bad.json")
+
+
+def test_cut_files_are_refused(tmp_path: Path) -> None:
+    TemperatureScaling().fit(predictions()).save(tmp_path / "c.json")
+    whole = (tmp_path / "c.json").read_bytes()
+    for length in range(0, len(whole) - 2, 37):
+        (tmp_path / "bad.json").write_bytes(whole[:length])
+        with pytest.raises(InputError):
+            load_calibrator(tmp_path / "bad.json")
+    with pytest.raises(FileNotFoundError):
+        load_calibrator(tmp_path / "absent.json")
+
+
+def test_fixed_temperature_needs_no_fit(tmp_path: Path) -> None:
+    p = predictions()
+    c = TemperatureScaling(temperature=1.5)
+    np.testing.assert_array_equal(c.transform(p).logits, p.logits / np.float32(1.5))
+    c.save(tmp_path / "c.json")
+    assert load_calibrator(tmp_path / "c.json").temperature_ == 1.5
+    assert c.fit(p).temperature_ == 1.5
+    for bad in (0, -1, math.nan, math.inf, "2"):
+        with pytest.raises(InputError, match="temperature"):
+            TemperatureScaling(temperature=bad)
+
+
+BAD_PARAMETERS = [
+    lambda: TemperatureScaling(objective="nl"),
+    lambda: TemperatureScaling(grid="wang"),
+    lambda: TemperatureScaling(grid=[1.0, 0.5]),
+    lambda: TemperatureScaling(grid=[]),
+    lambda: TemperatureScaling(bins=0),
+    lambda: TemperatureScaling(norm=0.5),
+    lambda: TemperatureScaling(softness=0),
+    lambda: TemperatureScaling(form="bins"),
+    lambda: TemperatureScaling(bounds=(2, 1)),
+    lambda: HistogramBinning(binning="quantile"),
+    lambda: HistogramBinning(target="all"),
+    lambda: HistogramBinning(floor=-1),
+    lambda: VectorScaling(strength="auto"),
+    lambda: VectorScaling(strength=-1),
+    lambda: VectorScaling(on="probs"),
+    lambda: Dirichlet(bias_strength=-2),
+    lambda: Isotonic(floor=0.6),
+    lambda: Spline(knots=2),
+    lambda: Chain([]),
+    lambda: Chain(["temperature"]),
+    lambda: CrossFitted("temperature"),
+    lambda: CrossFitted(TemperatureScaling(), folds=1),
+]
+
+
+@pytest.mark.parametrize("number", range(len(BAD_PARAMETERS)))
+def test_bad_parameters(number: int) -> None:
+    with pytest.raises(InputError):
+        BAD_PARAMETERS[number]().fit(predictions())
