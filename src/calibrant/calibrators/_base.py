@@ -149,7 +149,7 @@ class Calibrator:
         """Return calibrated predictions. The labels are carried over, never looked at."""
         self._need_fit()
         check_predictions(p)
-        self._check_same_classes(p)
+        check_same_classes(p, self.num_classes_, self.classes_)
         if "groups_" in vars(self):
             scores = self._apply_by_group(p, groups)
         elif groups is None:
@@ -162,16 +162,6 @@ class Calibrator:
     def fit_transform(self, p: Predictions, *, weights: Any = None) -> Predictions:
         """Fit on predictions and return them calibrated. Optimistic: the labels were seen."""
         return self.fit(p, weights=weights).transform(p)
-
-    def _check_same_classes(self, p: Predictions) -> None:
-        if self.num_classes_ not in (None, p.num_classes):
-            rule = f"must have {self.num_classes_} classes like the data of the fit"
-            raise refuse("p", rule, f"got {p.num_classes}", "Fit a calibrator for each model.")
-        if self.classes_ and p.classes and self.classes_ != p.classes:
-            pair = next(x for x in zip(self.classes_, p.classes, strict=True) if x[0] != x[1])
-            rule = "must have the class names of the fit, in the same order"
-            got = f"got {pair[1]!r} where the fit had {pair[0]!r}"
-            raise refuse("p", rule, got, "Reorder the columns.")
 
     def _apply_by_group(self, p: Predictions, groups: Any) -> Float:
         if groups is None:
@@ -309,6 +299,20 @@ def check_predictions(p: object) -> None:
     if not isinstance(p, Predictions):
         rule, advice = "must be Predictions", "Build Predictions(logits=…, labels=…)."
         raise refuse("p", rule, f"got {type(p).__name__}", advice)
+
+
+def check_same_classes(
+    p: Predictions, num_classes: int | None, classes: tuple[str, ...] | None
+) -> None:
+    """Refuse predictions of other classes than those of the fit."""
+    if num_classes not in (None, p.num_classes):
+        rule = f"must have {num_classes} classes like the data of the fit"
+        raise refuse("p", rule, f"got {p.num_classes}", "Fit a calibrator for each model.")
+    if classes and p.classes and classes != p.classes:
+        pair = next(x for x in zip(classes, p.classes, strict=True) if x[0] != x[1])
+        rule = "must have the class names of the fit, in the same order"
+        got = f"got {pair[1]!r} where the fit had {pair[0]!r}"
+        raise refuse("p", rule, got, "Reorder the columns.")
 
 
 def _tidy(out: Float, z: Float, *, keep: bool, gives: str) -> None:

@@ -28,7 +28,7 @@ from calibrant._checks import (
     near_name,
     refuse,
 )
-from calibrant.calibrators._base import check_predictions
+from calibrant.calibrators._base import check_predictions, check_same_classes
 from calibrant.calibrators._json import (
     _check_class_names,
     _check_num_classes,
@@ -155,14 +155,7 @@ class FeatureCalibrator:
         """The features, if they and ``p`` are of the kind of the fit."""
         self._need_fit()
         check_predictions(p)
-        if p.num_classes != self.num_classes_:
-            rule = f"must have {self.num_classes_} classes like the data of the fit"
-            raise refuse("p", rule, f"got {p.num_classes}", "Fit one for each model.")
-        if self.classes_ and p.classes and self.classes_ != p.classes:
-            pair = next(x for x in zip(self.classes_, p.classes, strict=True) if x[0] != x[1])
-            rule = "must have the class names of the fit, in the same order"
-            got = f"got {pair[1]!r} where the fit had {pair[0]!r}"
-            raise refuse("p", rule, got, "Reorder the columns.")
+        check_same_classes(p, self.num_classes_, self.classes_)
         array = check_features(features, p.num_samples)
         if array.shape[1] != self.num_features_:
             rule = f"must have {self.num_features_} columns like those of the fit"

@@ -17,8 +17,11 @@ from calibrant.predictions import Predictions
 
 TINY = 1e-300
 STEPS = 200
-# Gradient of a mean loss at which a class counts as done.
-GOAL = 1e-10
+HALVINGS = 40
+# A step that lowers a mean loss by less has nothing left to gain.
+LEAST_GAIN = 1e-14
+# A loss this small is on its way to 0.
+SEPARATED = 1e-9
 
 
 def log_parts(ops: Any, z: Any) -> tuple[Any, Any]:
@@ -106,32 +109,34 @@ class _Regressions:
         return loss, gradient, curvature
 
     def solve(self, free: Bool) -> tuple[Float64, Float64]:
-        """Coefficients (0 where not free) of least loss, and that loss: Newton with halving."""
+        """Coefficients (0 where not free) of least loss, and that loss.
+
+        Newton's method a class, with halving while the loss does not fall. A class whose next step
+        would gain less than rounding takes it and rests: the step leaves an error of its square.
+        """
         coef = np.zeros(free.shape)  # where every regression has curvature, saturated or not
+        resting = np.zeros(len(free), dtype=np.bool_)
         loss, gradient, curvature = self.sums(coef)
         for _ in range(STEPS):
-            slope = np.where(free, gradient, 0)
-            if np.abs(slope).max() < GOAL:
-                return coef, loss
-            step = _newton_step(slope, curvature, free)
-            tried = coef - step
-            new = self.sums(tried)
-            for _ in range(60):
-                # Equal but for rounding counts as better: at the end no digit is left to gain.
-                worse = new[0] > loss + 1e-14 * np.abs(loss)
+            step = _newton_step(np.where(free, gradient, 0), curvature, free)
+            step[resting] = 0
+            gain = (np.where(free, gradient, 0) * step).sum(axis=1)
+            resting |= gain < LEAST_GAIN
+            tried, new = coef - step, self.sums(coef - step)
+            for _ in range(HALVINGS):
+                worse = ~resting & ~(new[0] <= loss)
                 if not worse.any():
                     break
                 step[worse] /= 2
-                tried = coef - step
-                new = self.sums(tried)
-            if np.abs(tried - coef).max() <= 1e-15 * np.abs(coef).max():
-                break
+                tried, new = coef - step, self.sums(coef - step)
             coef, (loss, gradient, curvature) = tried, new
-        if np.abs(np.where(free, gradient, 0)).max() < 100 * GOAL:
-            return coef, loss
+            if resting.all():
+                if (loss < SEPARATED).any():
+                    break
+                return coef, loss
         raise ConvergenceError(
-            "A class's regression found no optimum; with smooth=False classes that can be told "
-            "apart perfectly have none. Use smooth=True."
+            "A class's regression found no optimum; with smooth=False classes that are absent or "
+            "can be told apart perfectly have none. Use smooth=True."
         )
 
 

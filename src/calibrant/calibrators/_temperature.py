@@ -23,7 +23,7 @@ from calibrant._checks import (
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._tempered import Tempered, mean
 from calibrant.metrics._binned import ece
-from calibrant.metrics._binning import Binning
+from calibrant.metrics._binning import Binning, BinSums, width_index
 from calibrant.metrics._sample import Ranked
 from calibrant.predictions import Predictions
 
@@ -136,13 +136,20 @@ class TemperatureScaling(Calibrator):
             self.temperature_ = _least_soft_ece(p, weights, self._soft_ece)
 
     def _ece(self, confidence: Float64, correct: Float64, weights: Float64) -> float:
-        order = np.argsort(confidence)
-        # Equal confidences count as one entry, so that equal-mass bins do not split them.
-        values, starts = np.unique(confidence[order], return_index=True)
-        count = np.add.reduceat(weights[order], starts)
-        hits = np.add.reduceat((weights * correct)[order], starts)
         norm = 1 if self.norm is None else self.norm
-        return ece(Ranked(values, count, hits), bins=self.bins, norm=norm, binning=self.binning)
+        hits = weights * correct
+        if self.binning == "width":  # no need to sort
+            index = width_index(confidence, self.bins)
+            columns = (weights, weights * confidence, hits)
+            count, total, right = (
+                np.bincount(index, column, self.bins).astype(np.float64) for column in columns
+            )
+            return ece(BinSums(count, total, right, np.arange(self.bins + 1)), norm=norm)
+        # Equal confidences count as one entry, so that equal-mass bins do not split them.
+        values, number = np.unique(confidence, return_inverse=True)
+        counts = (np.bincount(number, c).astype(np.float64) for c in (weights, hits))
+        ranked = Ranked(values, *counts)
+        return ece(ranked, bins=self.bins, norm=norm, binning="mass")
 
     def _soft_ece(self, confidence: Float64, correct: Float64, weights: Float64) -> float:
         norm = 2 if self.norm is None else self.norm
@@ -261,7 +268,7 @@ class _EceSearch:
     ) -> None:
         self.rows, self.grid, self.error = Tempered(p, np.dtype(np.float32)), grid, error
         self.p = p
-        self.correct = right(self.rows)
+        self.correct = p.correct.astype(np.float64)
         self.weights = np.ones(p.num_samples) if weights is None else weights
         self.accuracy = mean(self.correct, weights)
         self.gap: dict[int, float] = {}
@@ -297,11 +304,6 @@ class _EceSearch:
             for i in close
         ]
         return float(self.grid[close[int(np.argmin(values))]])
-
-
-def right(rows: Tempered) -> Float64:
-    """1 where the predicted class is the label, else 0."""
-    return rows.p.correct.astype(np.float64)
 
 
 def soft_binned_ece(
