@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test check bench docs clean
+.PHONY: demo test lint check bench docs clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -20,15 +20,17 @@ demo: $(READY)  ## measure and compare the embedded example predictions
 test: $(READY)  ## the test suite
 	$(BIN)/python -m pytest -q -n auto
 
-check: $(READY)  ## format, lint, types, layers, tests with warnings as errors, doctests
+lint: $(READY)  ## format, lint, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q -n auto -W error
 
-bench: $(READY)  ## ratios against floors and peers; rewrites benchmarks/README.md
+check: lint test  ## all of the above, and the tests: warnings are errors, doctests run
+
+bench: $(READY)  ## ratios against floors and peers; rewrites the tables in benchmarks/
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/calibrators.py
 
 docs: $(READY)  ## the documentation site, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

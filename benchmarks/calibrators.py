@@ -53,16 +53,17 @@ def temperature_speed(z: np.ndarray, labels: np.ndarray) -> list[tuple[str, str,
         "floor": lambda: torch.log_softmax(t, 1, out=out),
         "ours": lambda: TemperatureScaling().fit(Predictions(logits=z, labels=labels)),
     }, rounds=5)  # fmt: skip
+    exact = probs.astype(np.float64)  # netcal's temperature does not move in float32
     theirs = best({
         "ours": lambda: TemperatureScaling().fit(Predictions(probs=probs, labels=labels)),
         "probmetrics": lambda: get_calibrator("temp-scaling").fit(probs, labels),
-        "netcal": lambda: Netcal().fit(probs, labels),
-    }, rounds=1)  # fmt: skip
+        "netcal": lambda: Netcal().fit(exact, labels),
+    }, rounds=2)  # fmt: skip
     return [
         ("temperature by NLL", f"{ours['ours'] / ours['floor']:.1f} × floor", "≤ 12 (aim 8)"),
         ("… against probmetrics (given probabilities)",
          f"{ours['ours'] / theirs['probmetrics']:.3f} × its time", "≤ 0.1"),
-        ("… against netcal (given probabilities)",
+        ("… against netcal (given float64 probabilities; in float32 it stays at 1)",
          f"{ours['ours'] / theirs['netcal']:.3f} × its time", "≤ 0.1"),
         ("… when we too are given probabilities",
          f"{theirs['ours'] / theirs['probmetrics']:.3f}, {theirs['ours'] / theirs['netcal']:.3f}",

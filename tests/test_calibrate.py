@@ -23,6 +23,7 @@ from calibrant.calibrators import (
     CrossFitted,
     HistogramBinning,
     TemperatureScaling,
+    TrustScore,
     VectorScaling,
     automatic,
 )
@@ -431,6 +432,9 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "pair": ({"method": "temperature", "options": {"bounds": 3}}, "option must suit temperature"),
     "triple": ({"method": "temperature", "options": {"bounds": [1, 2, 3]}}, "option must suit"),
     "text": ({"method": "isotonic", "options": {"floor": "x"}}, "option must suit isotonic"),
+    "infinite option": ({"method": "temperature", "save": "d.json",
+                         "options": {"norm": float("inf")}},
+                        "that JSON can hold"),
     "seed option": ({"method": "vector", "options": {"seed": -1}}, "seed must be a whole"),
     "seed": ({"seed": -1}, "seed must be a whole"),
     "level": ({"level": 1.0}, "level must lie"),
@@ -460,6 +464,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
                           "got 'confidence'"),
     "one sample": ({"fit": "one.npz"}, "two samples or more"),
     "no calibrator": ({"fit": None, "load": "bad.json"}, "is no calibrator"),
+    "features": ({"fit": None, "load": "trust.json", "save": "d.json"}, "must not need features"),
     "by groups": ({"fit": None, "load": "groups.json", "save": "d.json"}, "fit by groups"),
     "other classes": ({"method": "beta", "apply": ["other.npz"], "out": "o.npz"}, "5 classes"),
     "unlike shards": ({"apply": ["*shard.parquet"], "out": "o.parquet"}, "got others in"),
@@ -482,6 +487,7 @@ def bad_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "link.npz").symlink_to(folder / "test.npz")
     (folder / "bad.json").write_text("{")
     TemperatureScaling().fit(FIT).save(folder / "c.json")
+    TrustScore().fit(FIT, features=FIT.logits).save(folder / "trust.json")
     halves = np.arange(len(FIT)) % 2
     TemperatureScaling().fit(FIT, groups=halves).save(folder / "groups.json")
     return folder

@@ -7,6 +7,7 @@ import io
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibrant import Confidences, Predictions, measure, metrics
+from calibrant import Confidences, Predictions, load_calibrator, measure, metrics
+from calibrant.calibrate import calibrate_files
 from tests.conftest import CASES, draw
 from tests.test_files import HOSTILE
 
-COMMANDS = ("measure", "compare")
+COMMANDS = ("measure", "compare", "calibrate")
 
 
 def run(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
@@ -160,3 +162,121 @@ def test_compare(saved: Path, tmp_path: Path, predictions: Predictions) -> None:
     assert f"{saved} − " in run("compare", saved, tmp_path / "other" / "p.npz", *quick).stdout
     run("compare", saved, code=2)
     run("compare", saved, saved, code=2)
+
+
+def halves(folder: Path, predictions: Predictions) -> tuple[Path, Path]:
+    for part, name in zip(predictions.split(0.5, seed=0), ("val", "test"), strict=True):
+        part.save(folder / f"{name}.npz")
+    return folder / "val.npz", folder / "test.npz"
+
+
+def test_calibrate(tmp_path: Path, predictions: Predictions) -> None:
+    val, test = halves(tmp_path, predictions)
+    names = {name: tmp_path / name for name in ("out.npz", "c.json", "c.onnx", "again.npz")}
+    done = run("calibrate", "--fit", val, "--apply", test, "--method", "temperature", "--out",
+               names["out.npz"], "--save", names["c.json"], "--onnx", names["c.onnx"],
+               "--replicates", 40, "--seed", 2)  # fmt: skip
+    want = calibrate_files(fit=val, method="temperature", apply=[test], out=names["again.npz"],
+                           replicates=40, seed=2)  # fmt: skip
+    assert done.stdout.split("Written")[0] == str(want).split("Written")[0]
+    assert done.stderr == ""
+    got, again = (Predictions.load(names[name]) for name in ("out.npz", "again.npz"))
+    assert (got.logits == again.logits).all()
+    assert (load_calibrator(names["c.json"]).transform(got).num_samples) == len(got)
+    assert names["c.onnx"].stat().st_size > 100
+    text = run("calibrate", "--load", names["c.json"], "--apply", test, "--out", names["again.npz"],
+               "--replicates", 20, "--json").stdout  # fmt: skip
+    data = json.loads(text)
+    assert data["learned"]["temperature"] == want.to_dict()["learned"]["temperature"]
+    assert data["before"]["metrics"]["ece"]["value"] == measure(
+        Predictions.load(test), intervals=False)["ece"]  # fmt: skip
+
+
+def test_calibrate_auto_on_shards(tmp_path: Path, predictions: Predictions) -> None:
+    val, test = halves(tmp_path, predictions.take(np.arange(300)))
+    p = Predictions.load(test)
+    (tmp_path / "shards").mkdir()
+    for k in range(2):
+        p.take(np.arange(k, len(p), 2)).save(tmp_path / "shards" / f"{k}.parquet")
+    done = run("calibrate", "--fit", val, "--apply", tmp_path / "shards" / "*.parquet", "--out",
+               tmp_path / "out.parquet")  # fmt: skip
+    assert "chosen: " in done.stdout
+    assert "rejected: " in done.stdout
+    assert "No intervals" in done.stdout
+    assert len(Predictions.load(tmp_path / "out.parquet")) == len(p)
+
+
+def test_calibrate_options_and_warnings(tmp_path: Path, predictions: Predictions) -> None:
+    right = Predictions(logits=predictions.logits, labels=predictions.predicted)
+    right.save(tmp_path / "right.npz")
+    fit = ("calibrate", "--fit", tmp_path / "right.npz", "--replicates", 20)
+    done = run(*fit, "--method", "temperature", "--option", "bounds=[0.5, 3]")
+    assert "temperature = 0.5" in done.stdout
+    assert done.stderr.startswith("calibrant: warning: No temperature")
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_calibrate_bad_input_gives_one_line(tmp_path: Path, saved: Path) -> None:
+    (tmp_path / "garbage.npz").write_bytes(HOSTILE["garbage.npz"][0])
+    fit = ("--fit", saved, "--method", "temperature")
+    for arguments in (
+        (),
+        (*fit, "--apply", saved, "--out", saved),
+        (*fit, "--apply", tmp_path / "garbage.npz", "--out", tmp_path / "o.npz"),
+    ):
+        done = run("calibrate", *arguments, code=2)
+        assert done.stdout == ""
+        assert done.stderr.startswith("calibrant: ")
+        assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "o.npz").exists()
+
+
+PATCHED = """
+import sys, time
+from calibrant import cli
+from calibrant._checks import ConvergenceError
+from calibrant.calibrators import TemperatureScaling
+
+def learn(*_):
+    raise ConvergenceError("The fit stopped.")
+
+def transform(*_, **__):
+    time.sleep(60)
+
+changes = {"learn": ("_learn", learn), "wait": ("transform", transform)}
+setattr(TemperatureScaling, *changes[sys.argv.pop(1)])
+cli.main()
+"""
+
+
+def patched(how: str, *arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", PATCHED, how, "calibrate", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_calibrate_without_convergence(tmp_path: Path, saved: Path) -> None:
+    fit = ("--fit", saved, "--method", "temperature", "--save", tmp_path / "c.json")
+    with patched("learn", *fit) as process:
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (2, "", "calibrant: The fit stopped.\n")
+    assert not (tmp_path / "c.json").exists()
+
+
+def test_calibrate_ended_by_a_scheduler_leaves_nothing(
+    tmp_path: Path, predictions: Predictions
+) -> None:
+    predictions.save(tmp_path / "p.parquet")
+    before = set(tmp_path.iterdir())
+    fit = ("--fit", tmp_path / "p.parquet", "--method", "temperature")
+    arguments = (*fit, "--onnx", tmp_path / "c.onnx", "--apply", tmp_path, "--out",
+                 tmp_path / "o.parquet")  # fmt: skip
+    with patched("wait", *arguments) as process:
+        for _ in range(600):
+            if set(tmp_path.iterdir()) != before or process.poll() is not None:
+                break
+            time.sleep(0.05)
+        assert set(tmp_path.iterdir()) != before  # under way
+        process.terminate()
+        process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert set(tmp_path.iterdir()) == before

@@ -33,6 +33,8 @@ META_KEY = "calibrant"
 CSV_PREFIX = "# calibrant "
 # Values of a row group written piece by piece: the footer stays small, and so does what is held.
 ROW_GROUP_ELEMENTS = 1 << 24
+# Scores hardly repeat: a dictionary of them makes files half as large again and writing slow.
+PARQUET_OPTIONS: dict[str, Any] = {"use_dictionary": False}
 _NUMBERED = re.compile(r"(logit|prob)_(0|[1-9][0-9]{0,6})\Z")
 
 
@@ -218,7 +220,7 @@ def _read_parquet(path: Path) -> Columns:
 def _write_parquet(path: Path, columns: Columns) -> None:
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    pq.write_table(_arrow_table(columns), path)
+    pq.write_table(_arrow_table(columns), path, **PARQUET_OPTIONS)
 
 
 @contextmanager
@@ -233,7 +235,7 @@ def parquet_writer(path: Path) -> Iterator[Callable[[Columns], None]]:
     def flush() -> None:
         nonlocal writer
         if pieces:
-            writer = writer or pq.ParquetWriter(path, pieces[0].schema)
+            writer = writer or pq.ParquetWriter(path, pieces[0].schema, **PARQUET_OPTIONS)
             writer.write_table(pa.concat_tables(pieces))
             pieces.clear()
 
@@ -377,6 +379,9 @@ def _read_safetensors(path: Path) -> Columns:
         if unknown:
             raise _unknown(path, "array", unknown[0])
         arrays = {name: file.get_tensor(name) for name in names}
+        if any(array.dtype.name == "bfloat16" for array in arrays.values()):
+            # NumPy knows it once some package, such as onnx, was imported; that must not matter.
+            raise TypeError("NumPy has no bfloat16")
         header = (file.metadata() or {}).get(META_KEY)
     return _with_header(path, arrays, None if header is None else header.encode())
 

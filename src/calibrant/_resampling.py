@@ -36,7 +36,7 @@ from calibrant.predictions import Predictions
 
 STRENGTHS = np.array([0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0])
 # The shape of the gaps is itself estimated, which the simulation cannot see: without this factor
-# 95 % intervals of weak errors cover 91 % of the time (benchmarks/coverage.py).
+# 95 % intervals of weak errors cover 91 % of the time (benchmarks/interval_coverage.py).
 SHAPE_UNCERTAINTY = 1.08
 # Elements of the weight matrix made at a time.
 WEIGHT_ELEMENTS = 8_000_000

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import csv
-import glob
 import io
 import json
 import operator
 import re
+import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -23,19 +24,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from calibrant import __version__, compare, load, measure
 from calibrant import metrics as m
-from calibrant._checks import InputError, refuse
+from calibrant._checks import CalibrationWarning, ConvergenceError, InputError, refuse
+from calibrant.calibrate import calibrate_files, parse_options
 from calibrant.measure import Panel, panel_of_stream
 from calibrant.predictions import Confidences, Predictions
-from calibrant.streaming import accumulate_parquet
+from calibrant.streaming import accumulate_parquet, parquet_files
 
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Honest probabilities for neural classifiers: measure, compare.",
+    help="Honest probabilities for neural classifiers: measure, repair, compare.",
 )
 
 BAD_INPUT = 2
+TERMINATED = 143
 
 
 class Binning(StrEnum):
@@ -65,10 +68,14 @@ def _one_line_errors(command: Callable[..., None]) -> Callable[..., None]:
     def wrapped(*args: Any, **kwargs: Any) -> None:
         try:
             command(*args, **kwargs)
-        except (InputError, OSError, MemoryError) as error:
-            _fail(" ".join(str(error).split()) or type(error).__name__)
+        except (InputError, ConvergenceError, OSError, MemoryError) as error:
+            _fail(_one_line(error) or type(error).__name__)
 
     return wrapped
+
+
+def _one_line(message: object) -> str:
+    return " ".join(str(message).split())
 
 
 def _fail(message: str) -> NoReturn:
@@ -167,6 +174,70 @@ def compare_command(
     _print(result, str(result), as_json=as_json, as_csv=as_csv)
 
 
+@app.command("calibrate")
+@_one_line_errors
+def calibrate_command(
+    *,
+    fit: Annotated[
+        Path | None, typer.Option(help="Predictions to fit on, not those of the training.")
+    ] = None,
+    saved: Annotated[
+        Path | None, typer.Option("--load", help="A saved calibrator, instead of --fit.")
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="Name of a calibrator; default: auto, the best of several.")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help='Of the method, for example "bins=10". Repeatable.'),
+    ] = None,
+    apply: Annotated[
+        list[str] | None,
+        typer.Option(help="Predictions to calibrate; Parquet: also a folder or pattern."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write what --apply names.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the calibrator: c.json.")] = None,
+    onnx: Annotated[Path | None, typer.Option(help="Write it as an ONNX model: c.onnx.")] = None,
+    level: Level = 0.95,
+    replicates: Replicates = 1000,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Repair a model's probabilities: fit a calibrator, apply it, save it.
+
+    Prints the metrics before and after: of --apply where that has labels, else of --fit, out of
+    fold. Several Parquet files become one, in bounded memory and without intervals. If anything
+    fails, nothing is written.
+    """
+    with _progress("fitting", unit="") as advance, _one_line_warnings():
+        report = calibrate_files(
+            fit=fit, load=saved, method=method, options=parse_options(option or []),
+            apply=apply or [], out=out, save=save, onnx=onnx, level=level, replicates=replicates,
+            seed=seed, progress=advance,
+        )  # fmt: skip
+    _print(report, str(report), as_json=as_json, as_csv=False)
+
+
+@contextmanager
+def _one_line_warnings() -> Iterator[None]:
+    """What a fit warns of, once each, as a line on stderr."""
+    seen: set[str] = set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", CalibrationWarning)
+        usual = warnings.showwarning
+
+        def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+            text = _one_line(message)
+            if not issubclass(category, CalibrationWarning):
+                usual(message, category, *where, **more)
+            elif text not in seen:
+                seen.add(text)
+                typer.echo(f"calibrant: warning: {text}", err=True)
+
+        warnings.showwarning = show
+        yield
+
+
 def _names(metrics: str | None) -> list[str] | None:
     return [name.strip() for name in metrics.split(",")] if metrics else None
 
@@ -181,9 +252,10 @@ def _single(paths: list[str]) -> str:
 def _measure_stream(
     patterns: list[str], chosen: list[str] | None, *, bins: int, norm: float, binning: Any
 ) -> Panel:
-    files = sorted({file for pattern in patterns for file in _expand(pattern)})
     with _progress("measuring") as advance:
-        total = accumulate_parquet(files, bins=bins, progress=advance)
+        total = accumulate_parquet(
+            parquet_files(patterns), bins=bins, progress=partial(advance, "measuring")
+        )
     panel = panel_of_stream(total, norm=norm, binning=binning)
     if chosen is None:
         return panel
@@ -198,27 +270,17 @@ def _measure_stream(
     return replace(panel, measured={name: panel.interval(name) for name in chosen})
 
 
-def _expand(pattern: str) -> list[str]:
-    if Path(pattern).is_file():  # also names with brackets
-        return [pattern]
-    if Path(pattern).is_dir():
-        pattern = str(Path(pattern) / "*.parquet")
-    found = glob.glob(pattern, recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
-    if not found:
-        rule, advice = "must match Parquet files", "Quote the pattern and check the folder."
-        raise refuse("PATHS", rule, f"got no file for {pattern!r}", advice)
-    return found
-
-
 @contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+def _progress(what: str, unit: str = "rows") -> Iterator[Callable[[str, int, int], None]]:
     """A bar on a terminal; nothing elsewhere."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-               TextColumn("rows"), TimeRemainingColumn())  # fmt: skip
+               TextColumn(unit), TimeRemainingColumn())  # fmt: skip
     console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        yield lambda now, done, total: bar.update(
+            task, description=now, completed=done, total=total
+        )
 
 
 _OPERATORS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
@@ -279,6 +341,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal without − or … shows a ? instead
             stream.reconfigure(errors="replace")
+    # Ended by a scheduler, too, unfinished files are removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     app()
 
 

@@ -10,11 +10,13 @@ count as ties; ``error_bounds`` says how far off that can be.
 
 from __future__ import annotations
 
-import json
+import glob
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -286,6 +288,92 @@ class Accumulator:
 # Values of a batch read from Parquet: large enough to keep the threads busy, small enough that the
 # few batches in flight stay far below a gigabyte.
 BATCH_ELEMENTS = 1_000_000
+LEAST_BATCH = 1024
+# Bytes read ahead in each column. Without this a whole row group would be held.
+READ_AHEAD = 1 << 16
+
+
+@dataclass(frozen=True)
+class ParquetShards:
+    """Predictions in Parquet files that may be larger than memory, read batch by batch.
+
+    ``classes`` are the class names of the files; ``meta`` is the metadata they have in common.
+    """
+
+    files: tuple[Path, ...]
+    num_rows: int
+    row_values: int
+    labelled: bool
+    classes: tuple[str, ...] | None
+    meta: Mapping[str, Any]
+
+    @classmethod
+    def open(cls, paths: Sequence[str | Path]) -> Self:
+        """Look at the columns and metadata of all files; refuse what is no set of predictions."""
+        import pyarrow.parquet as pq  # noqa: PLC0415 - Arrow costs 0.1 s to import
+
+        files = tuple(Path(path) for path in paths)
+        rows = values = 0
+        schemas = []
+        for file in files:
+            if not file.is_file():
+                raise FileNotFoundError(f"{file}: no such file. Check the path or the pattern.")
+            with _clear_errors(), pq.ParquetFile(file) as opened:
+                schemas.append(opened.schema_arrow)
+                rows += opened.metadata.num_rows
+                values += _num_values(opened.metadata)
+        if not rows:
+            raise refuse("paths", "must hold at least one row", "got none", "Check the pattern.")
+        _check_alike(files, schemas)
+        _check_scores(schemas[0].names)
+        classes, meta = _common_header(files, schemas)
+        labelled = bool({"label", "labels"} & set(schemas[0].names))
+        width = max(values // rows, len(schemas[0].names))  # where a file lies, too
+        return cls(files, rows, width, labelled, classes, meta)
+
+    def batches(self) -> Iterator[Predictions]:
+        """Yield the rows in order. Where there are no labels, all are 0."""
+        import pyarrow.parquet as pq  # noqa: PLC0415
+
+        size = max(LEAST_BATCH, BATCH_ELEMENTS // self.row_values)
+        for file in self.files:
+            start = 0
+            with _clear_errors():
+                opened = pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_AHEAD)
+            with opened:
+                for batch in _clearly(opened.iter_batches(batch_size=size)):
+                    if batch.num_rows:
+                        yield self._predictions(batch, file, start)
+                        start += batch.num_rows
+
+    def _predictions(self, batch: Any, file: Path, start: int) -> Predictions:
+        arrays = _files.table_arrays(batch, file.name)
+        labels = arrays.get("labels", np.zeros(batch.num_rows, dtype=np.int64))
+        try:
+            return Predictions(logits=arrays.get("logits"), probs=arrays.get("probs"),
+                               labels=labels, classes=self.classes, meta=self.meta)  # fmt: skip
+        except InputError as error:
+            raise InputError(f"{file.name}, counted from row {start:,}: {error}") from error
+
+
+def parquet_files(patterns: Sequence[str], argument: str = "PATHS") -> list[str]:
+    """Files of names, folders and patterns: in the order given, sorted within each."""
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        found |= dict.fromkeys(sorted(_expand(pattern, argument)))
+    return list(found)
+
+
+def _expand(pattern: str, argument: str) -> list[str]:
+    if Path(pattern).is_file():  # also names with brackets
+        return [pattern]
+    if Path(pattern).is_dir():
+        pattern = str(Path(pattern) / "*.parquet")
+    found = glob.glob(pattern, recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
+    if not found:
+        rule, advice = "must match Parquet files", "Quote the pattern and check the folder."
+        raise refuse(argument, rule, f"got no file for {pattern!r}", advice)
+    return found
 
 
 def accumulate_parquet(
@@ -299,70 +387,77 @@ def accumulate_parquet(
     Columns are those of ``Predictions.load``. ``progress`` is called with rows done and rows in
     all.
     """
-    import pyarrow as pa  # noqa: PLC0415 - Arrow costs 0.1 s to import
-    import pyarrow.dataset as ds  # noqa: PLC0415
-
-    files = [str(path) for path in paths]
-    for file in files:
-        if not Path(file).is_file():
-            raise FileNotFoundError(f"{file}: no such file. Check the path or the pattern.")
-    try:
-        _check_alike(files)
-        data = ds.dataset(files, format="parquet")
-        rows = data.count_rows()
-        total, done = None, 0
-        size = max(1024, BATCH_ELEMENTS // max(len(data.schema.names), 1))
-        # Two batches ahead and one file at a time: memory stays flat, reading still overlaps.
-        batches = data.to_batches(batch_size=size, batch_readahead=2, fragment_readahead=1)
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            predictions = _from_batch(batch, files[0])
-            total = total or Accumulator(predictions.num_classes, bins=bins)
-            total.update(predictions)
-            done += batch.num_rows
-            if progress:
-                progress(done, rows)
-    except (pa.ArrowException, OSError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"The Parquet files cannot be read: {reason}. Save them again.") from error
-    if total is None:
-        raise refuse("paths", "must hold at least one row", "got none", "Check the pattern.")
+    shards = ParquetShards.open(paths)
+    if not shards.labelled:
+        rule, advice = "must hold a column label", "Name the label column 'label'."
+        raise refuse("paths", rule, "got scores alone", advice)
+    total = None
+    for predictions in shards.batches():
+        total = total or Accumulator(predictions.num_classes, bins=bins)
+        total.update(predictions)
+        if progress:
+            progress(total.num_samples, shards.num_rows)
+    assert total is not None  # there is a row
     return total
 
 
-def _check_alike(files: Sequence[str]) -> None:
-    """Refuse shards whose columns, types or class names differ: Arrow would drop or cast them."""
-    import pyarrow.parquet as pq  # noqa: PLC0415
+@contextmanager
+def _clear_errors() -> Iterator[None]:
+    """Turn Arrow's errors into one sentence."""
+    import pyarrow as pa  # noqa: PLC0415
 
-    first: Any = None
-    for file in files:
-        schema = pq.read_schema(file)
-        header = (schema.metadata or {}).get(_files.META_KEY.encode(), b"{}")
-        found = sorted(zip(schema.names, map(str, schema.types), strict=True)), _classes(header)
-        first = first or found
-        if found != first:
-            rule = f"must all have the columns, types and class names of {Path(files[0]).name}"
-            raise refuse("paths", rule, f"got others in {Path(file).name}", "Mend that shard.")
-
-
-def _classes(header: bytes) -> Any:
     try:
-        return json.loads(header).get("classes")
-    except (ValueError, AttributeError):
-        return header
+        yield
+    except (pa.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"The Parquet files cannot be read: {reason}. Save them again.") from error
 
 
-def _from_batch(batch: Any, where: str) -> Predictions:
-    arrays = _files.table_arrays(batch, Path(where).name)
-    if "confidence" in arrays:
-        rule, advice = "must hold logits or probs", "Leave --stream out for confidences."
+def _clearly(batches: Iterator[Any]) -> Iterator[Any]:
+    """The same batches; only errors of reading them are renamed, not those of their user."""
+    while True:
+        with _clear_errors():
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
+
+
+def _num_values(metadata: Any) -> int:
+    """Values in a file; a list column has as many as its lists hold."""
+    groups = (metadata.row_group(k) for k in range(metadata.num_row_groups))
+    return sum(group.column(k).num_values for group in groups for k in range(group.num_columns))
+
+
+def _check_alike(files: Sequence[Path], schemas: Sequence[Any]) -> None:
+    """Refuse shards whose columns or types differ."""
+    kinds = [sorted(zip(s.names, map(str, s.types), strict=True)) for s in schemas]
+    for file, kind in zip(files, kinds, strict=True):
+        if kind != kinds[0]:
+            raise _unlike(files[0], file)
+
+
+def _unlike(first: Path, other: Path) -> InputError:
+    rule = f"must all have the columns, types and class names of {first.name}"
+    return refuse("paths", rule, f"got others in {other.name}", "Mend that shard.")
+
+
+def _check_scores(names: Sequence[str]) -> None:
+    if "confidence" in names:
+        rule, advice = "must hold logits or probs", "Measure confidences from one file."
         raise refuse("paths", rule, "got confidence columns", advice)
-    if "labels" not in arrays:
-        rule, advice = "must hold a column label", "Name the label column 'label'."
-        raise refuse("paths", rule, f"got {', '.join(arrays)}", advice)
-    return Predictions(
-        logits=arrays.get("logits"), probs=arrays.get("probs"), labels=arrays["labels"]
-    )
+
+
+def _common_header(
+    files: Sequence[Path], schemas: Sequence[Any]
+) -> tuple[tuple[str, ...] | None, dict[str, Any]]:
+    """Class names, which must agree, and the metadata that is the same in all files."""
+    headers = [
+        _files.parquet_header(file, schema) for file, schema in zip(files, schemas, strict=True)
+    ]
+    classes, meta = headers[0]
+    for file, (names, other) in zip(files, headers, strict=True):
+        if names != classes:
+            raise _unlike(files[0], file)
+        meta = {key: value for key, value in meta.items() if key in other and other[key] == value}
+    return classes, meta

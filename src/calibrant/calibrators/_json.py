@@ -159,8 +159,10 @@ def from_dict(data: dict[str, Any]) -> Calibrator:
     if kind is None:
         name = str(data["method"])
         raise InputError(f"method {name!r} is unknown. {near_name(name, known)}")
-    params = {name: _decode(value) for name, value in data["params"].items()}
-    calibrator: Calibrator = kind(**params)
+    calibrator: Calibrator = kind(**{name: _decode(v) for name, v in data["params"].items()})
+    for f in calibrator._fields():  # JSON has no tuples
+        if isinstance(f.default, tuple):
+            setattr(calibrator, f.name, tuple(getattr(calibrator, f.name)))
     calibrator._check()
     calibrator._forget()
     if "learned" not in data:

@@ -33,9 +33,10 @@ def logit_chunk(
     if p._kind == "logits":
         return np.ascontiguousarray(chunk, dtype=dtype)
     assert p._total is not None
-    smallest = smallest_prob(chunk.dtype)
-    wide = np.maximum(chunk / snapped(p._total[rows])[:, None], smallest, dtype=np.float64)
-    return np.ascontiguousarray(np.log(wide), dtype=dtype)
+    logs = np.maximum(chunk, smallest_prob(chunk.dtype), dtype=dtype, order="C")
+    np.log(logs, out=logs)
+    logs -= np.log(snapped(p._total[rows]))[:, None].astype(dtype)
+    return logs
 
 
 def smallest_prob(dtype: np.dtype[Any]) -> float:
@@ -49,7 +50,7 @@ def label_logits(p: Predictions) -> Float64:
     z = p._scores[np.arange(p.num_samples), p.labels].astype(np.float64)
     if p._kind == "probs":
         assert p._total is not None
-        return np.log(np.maximum(z / snapped(p._total), smallest_prob(p._scores.dtype)))
+        return np.log(np.maximum(z, smallest_prob(p._scores.dtype))) - np.log(snapped(p._total))
     impossible = np.flatnonzero(np.isneginf(z))
     if len(impossible):
         rule = "must give every label a logit above -inf for a fit"

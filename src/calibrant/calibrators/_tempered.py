@@ -52,14 +52,14 @@ class Tempered:
         return np.ascontiguousarray(z.T) if self.narrow else z
 
     def sums(self, beta: float, moments: int) -> list[Float64]:
-        """Of each row: log sum_j exp(beta z_j), and the first moments of z under the softmax."""
+        """Of each row: log sum_j exp(beta z_j); mean and variance of z under the softmax."""
         out = [np.empty(self.p.num_samples) for _ in range(moments + 1)]
 
         def work(slices: Iterator[slice]) -> None:
             for rows in slices:
                 top = self.top[rows]
                 largest = beta * float(np.abs(top).max())
-                base = top if largest > LARGEST_EXPONENT else np.zeros(len(top))
+                base = top if largest > LARGEST_EXPONENT else None
                 found = self._chunk(self._laid_out(rows), beta, base, moments)
                 for column, value in zip(out, found, strict=True):
                     column[rows] = value
@@ -67,26 +67,27 @@ class Tempered:
         over_chunks(work, *self.p._scores.shape)
         return out
 
-    def _chunk(self, z: Float, beta: float, base: Float64, moments: int) -> list[Float64]:
+    def _chunk(self, z: Float, beta: float, base: Float64 | None, moments: int) -> list[Float64]:
+        if base is not None:  # first the difference: products of large logits are coarse
+            low = base.astype(self.dtype)
+            z = z - (low[None, :] if self.narrow else low[:, None])
+        shift = 0.0 if base is None else base
         with np.errstate(under="ignore", invalid="ignore"):
             e = np.multiply(z, self.dtype.type(beta))
-            if base.any():
-                shift = (beta * base).astype(self.dtype)
-                e -= shift[None, :] if self.narrow else shift[:, None]
             np.exp(e, out=e)
             total = self._dot(e, None)
-            found = [beta * base + np.log(total, dtype=np.float64)]
+            found = [beta * shift + np.log(total, dtype=np.float64)]
             if not moments:
                 return found
             first = self._dot(e, z)
             if not np.isfinite(first).all():  # exp(-inf) * -inf
-                lowest = (base + LOWEST_EXPONENT / beta).astype(self.dtype)
-                z = np.maximum(z, lowest[None, :] if self.narrow else lowest[:, None])
+                z = np.maximum(z, self.dtype.type(LOWEST_EXPONENT / beta))
                 first = self._dot(e, z)
-            found.append(first / total)
+            mean_z = first / total
+            found.append(mean_z + shift)
             if moments > 1:
                 e *= z
-                found.append(self._dot(e, z) / total)
+                found.append(np.maximum(self._dot(e, z) / total - mean_z**2, 0))
         return found
 
     def _dot(self, a: Float, b: Float | None) -> Float64:
@@ -110,8 +111,8 @@ class Tempered:
 
     def slope(self, beta: float, weights: Float64 | None) -> tuple[float, float]:
         """First and second derivative of the mean NLL by beta."""
-        _, first, second = self.sums(beta, 2)
-        return mean(first - self.label, weights), mean(second - first**2, weights)
+        _, mean_z, variance = self.sums(beta, 2)
+        return mean(mean_z - self.label, weights), mean(variance, weights)
 
 
 def mean(values: Float64, weights: Float64 | None) -> float:
