@@ -5,7 +5,8 @@ model states softmax(z). T = 1 is perfectly calibrated, T > 1 overconfident, T <
 True values come from the same formulas applied to four hundred thousand draws of z, with the true
 probability of each outcome in place of the outcome.
 
-    python benchmarks/interval_coverage.py [--size 1000] [--simulations 400] [--replicates 500] [--seed 0]
+    python benchmarks/interval_coverage.py [--size 1000] [--simulations 400] [--replicates 500]
+                                           [--seed 0]
 """
 
 from __future__ import annotations

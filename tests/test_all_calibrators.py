@@ -502,6 +502,14 @@ def test_file_round_trip(make: Callable[[], Calibrator], tmp_path: Path) -> None
     assert (tmp_path / "d.json").read_text() == (tmp_path / "c.json").read_text()
 
 
+def test_infinite_norm_survives_the_file(tmp_path: Path) -> None:
+    c = TemperatureScaling(objective="ece", norm=math.inf).fit(predictions())
+    c.save(tmp_path / "c.json")
+    again = load_calibrator(tmp_path / "c.json")
+    assert again.params() == c.params()
+    assert again.temperature_ == c.temperature_
+
+
 def changed(data: dict, path: str, value: object) -> dict:
     data = json.loads(json.dumps(data))
     *parents, last = path.split("/")

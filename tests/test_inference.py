@@ -48,7 +48,7 @@ def truth(temperature: float) -> dict[str, float]:
 
 @pytest.mark.parametrize("temperature", [1.0, 1.2, 2.0])
 def test_intervals_cover(temperature: float) -> None:
-    """A quick look; benchmarks/interval_coverage.py simulates more, at two sizes and with more metrics.
+    """A quick look; benchmarks/interval_coverage.py simulates more, at two sizes, more metrics.
 
     Of 60 intervals at 95 %, fewer than 51 cover with probability 1e-4.
     """

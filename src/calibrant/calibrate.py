@@ -190,7 +190,7 @@ def calibrate_files(  # noqa: PLR0913 - all are keywords with defaults
         }
         report = fitting.run(progress)
         if "save" in places:
-            _save(report.calibrator, places["save"])
+            report.calibrator.save(places["save"])
         if "onnx" in places:
             report.calibrator.to_onnx(places["onnx"])
         if source.files:
@@ -199,14 +199,6 @@ def calibrate_files(  # noqa: PLR0913 - all are keywords with defaults
         elif fitting.predictions is not None:
             report = _judged_out_of_fold(report, fitting.predictions, judge)
     return replace(report, written=tuple(map(str, outputs.values())))
-
-
-def _save(calibrator: Calibrator, place: Path) -> None:
-    try:
-        calibrator.save(place)
-    except ValueError as error:  # JSON has no infinity
-        rule, advice = "needs a calibrator that JSON can hold", "Choose finite options."
-        raise refuse("save", rule, f"got {calibrator!r} ({error})", advice) from error
 
 
 # --- arguments --------------------------------------------------------------------------------

@@ -234,6 +234,8 @@ class Calibrator:
     def num_parameters(self) -> int:
         """Numbers learned: how complex the fitted map is."""
         self._need_fit()
+        if "groups_" in vars(self):
+            return sum(part.num_parameters() for part in self.groups_.values())
         return sum(np.size(getattr(self, name)) for name in self.learned if hasattr(self, name))
 
     def __repr__(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -15,7 +16,11 @@ from calibrant.calibrators._temperature import nll_quiet
 from calibrant.calibrators._tempered import Tempered
 from calibrant.predictions import Predictions
 
-STEPS = 10_000
+BARRIERS = tuple(10.0**-k for k in range(1, 14))
+STEPS = 100
+LEAST_GAIN = 1e-4
+# Weights below this are 0.
+EDGE = 1e-8
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -61,40 +66,39 @@ class EnsembleTemperature(Calibrator):
 def best_mixture(parts: Float64, weights: Float64) -> Float64:
     """Weights m on the simplex that maximise the mean of log(m @ parts), a concave function.
 
-    Newton's method on the weights that are above 0, with the EM step, which never lowers the mean,
-    where Newton's leaves the simplex. At the optimum mean(part_j / mixture) is 1 for weights above
-    0 and at most 1 for the others.
+    Newton's method on that mean plus a barrier mu * sum(log m), which keeps m inside; as mu falls
+    to nothing so does the barrier's pull. At the optimum mean(part_j / mixture) is 1 for weights
+    above 0 and at most 1 for the others.
     """
-    m = np.full(len(parts), 1 / len(parts))
-    for _ in range(STEPS):
-        ratio = parts / (m @ parts)
-        slope = ratio @ weights
-        if (slope - 1).max() < 1e-10:  # noqa: PLR2004
-            best: Float64 = m / m.sum()
-            return best
-        em = m * slope
-        newton = _newton(m, ratio, weights, slope)
-        halfway = (m + newton) / 2
-        m = max((newton, halfway, em), key=lambda x: float(np.log(x @ parts) @ weights))
-        m = np.where((m < 1e-9) & (slope < 1), 0, m)  # noqa: PLR2004 - on its way out
-        m /= m.sum()
-    raise ConvergenceError("The weights of the mixture did not settle; report this data.")
+    size = len(parts)
+    m = np.full(size, 1 / size)
+    for barrier in BARRIERS:
+        for _ in range(STEPS):
+            step, gain = _newton_step(m, parts, weights, barrier)
+            falling = step < 0
+            room = float((m[falling] / -step[falling]).min(initial=np.inf))
+            # Damped until close: so the barrier's Newton steps never overshoot.
+            m = m + min(1.0, 0.9 * room, 1 / (1 + math.sqrt(gain / barrier))) * step
+            if gain < LEAST_GAIN * barrier:
+                break
+    m = np.where(m < EDGE, 0.0, m)
+    m /= m.sum()
+    slope = (parts / (m @ parts)) @ weights
+    if not slope.max() < 1 + EDGE:
+        raise ConvergenceError("The weights of the mixture did not settle; report this data.")
+    return m
 
 
-def _newton(m: Float64, ratio: Float64, weights: Float64, slope: Float64) -> Float64:
-    """A Newton step inside the simplex, shortened so that no weight falls below 0.
-
-    Weights that are 0 and should be stay out of it.
-    """
-    free = np.flatnonzero((m > 0) | (slope > 1))
-    size, some = len(free), ratio[free]
-    bend = (some * weights) @ some.T
+def _newton_step(
+    m: Float64, parts: Float64, weights: Float64, barrier: float
+) -> tuple[Float64, float]:
+    """The step within the simplex, and what it promises to gain twice."""
+    size = len(m)
+    ratio = parts / (m @ parts)
+    slope = ratio @ weights + barrier / m
+    bend = (ratio * weights) @ ratio.T + np.diag(barrier / m**2)
     system = np.zeros((size + 1, size + 1))
-    system[:size, :size] = bend + 1e-12 * np.trace(bend) * np.eye(size)
+    system[:size, :size] = bend
     system[size, :size] = system[:size, size] = 1
-    step = np.linalg.solve(system, np.concatenate([slope[free], [0.0]]))[:size]
-    falling = step < 0
-    room = float((m[free][falling] / -step[falling]).min(initial=1.0))
-    new = m.copy()
-    new[free] = np.maximum(m[free] + min(1.0, room) * step, 0)
-    return new
+    step = np.linalg.solve(system, np.concatenate([slope, [0.0]]))[:size]
+    return step, max(float(step @ bend @ step), 0.0)

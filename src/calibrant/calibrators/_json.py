@@ -65,6 +65,8 @@ def _encode(value: Any) -> Any:
         return [_encode(item) for item in value]
     if isinstance(value, (np.ndarray, np.generic)):
         return value.tolist()
+    if isinstance(value, float) and not math.isfinite(value):  # norm=inf; JSON has no such number
+        return {"number": str(value)}
     return value
 
 
@@ -181,7 +183,7 @@ def from_dict(data: dict[str, Any]) -> Calibrator:
 
 def _decode(value: Any) -> Any:
     if isinstance(value, dict):
-        return from_dict(value["calibrator"])
+        return float(value["number"]) if "number" in value else from_dict(value["calibrator"])
     if isinstance(value, list):
         return [_decode(item) for item in value]
     return value

@@ -348,6 +348,13 @@ class _Affine(Calibrator):
         if not self.scale_ > 0:
             raise InputError("scale_ must be above 0.")
 
+    def num_parameters(self) -> int:
+        """Of the map: matrix and offsets, which hold the temperature too."""
+        self._need_fit()
+        if "groups_" in vars(self):
+            return super().num_parameters()
+        return int(self.weight_.size + self.bias_.size)
+
     def _settled(self) -> Self:
         return replace(self, strength=self.strength_)
 
