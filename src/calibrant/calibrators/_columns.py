@@ -31,6 +31,10 @@ def class_columns(p: Predictions) -> Iterator[tuple[Float64, Float64]]:
             yield np.minimum(probs[:, k - some.start], 1.0), (p.labels == k).astype(np.float64)
 
 
+# Probabilities that agree to this many decimals differ by rounding alone: they are ties.
+TIE_DECIMALS = 12
+
+
 def confidence_column(p: Predictions, temperature: float = 1.0) -> Float64:
     """Confidence of each row in float64, as the maps of ``transform`` see it."""
     return Tempered(p, np.dtype(np.float64)).confidence(1 / temperature)

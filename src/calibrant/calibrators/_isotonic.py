@@ -10,7 +10,7 @@ import numpy as np
 from calibrant._arrays import Float64
 from calibrant._checks import InputError, check_count, refuse
 from calibrant.calibrators._base import Calibrator
-from calibrant.calibrators._columns import class_columns, confidence_column
+from calibrant.calibrators._columns import TIE_DECIMALS, class_columns, confidence_column
 from calibrant.calibrators._maps import (
     check_map,
     lines,
@@ -92,7 +92,7 @@ def isotonic_knots(x: Float64, y: Float64, weights: Float64 | None) -> tuple[Flo
     from scipy.optimize import isotonic_regression  # noqa: PLC0415 - SciPy costs 0.1 s to import
 
     w = np.ones(len(x)) if weights is None else weights
-    values, number = np.unique(x[w > 0], return_inverse=True)
+    values, number = np.unique(x[w > 0].round(TIE_DECIMALS), return_inverse=True)
     count = np.bincount(number, w[w > 0])
     mean = np.bincount(number, (w * y)[w > 0]) / count
     fitted = np.clip(isotonic_regression(mean, weights=count).x, 0, 1)
