@@ -293,7 +293,6 @@ def test_warning_is_true_where_the_optimum_is_past_the_bound() -> None:
     assert "No temperature has the least NLL" not in text
 
 
-@pytest.mark.xfail(reason="NumPy's overflow warnings escape for finite logits beyond 1e154")
 def test_temperature_of_huge_logits() -> None:
     z, labels = scaled(300, 4, 1e300, 0)
     with warnings.catch_warnings(record=True) as caught:
@@ -392,28 +391,30 @@ def test_ece_temperature_of_equal_mass(k, norm) -> None:
     assert_least_ece(z, labels, "mukhoti2020", binning="mass", bins=10)
 
 
-SPLIT = "confidences that differ, but not in float32, are taken for ties while T is searched"
-
-
-@pytest.mark.xfail(reason=SPLIT)
 def test_ece_temperature_of_equal_mass_near_one() -> None:
-    """Confidences 1 - 2e-9 and 1 - 1e-11 are different numbers, with different odds."""
-    z, labels = np.array([[1.0, 0], [2, 0], [20, 0], [25, 0]]), np.array([0, 0, 0, 1])
+    """Confidences 1 - 1.3e-9 and 1 - 1.4e-11 are different numbers, though not in float32."""
+    z, labels = np.array([[5.0, 0], [9, 0], [25, 0], [20.5, 0]]), np.array([0, 0, 0, 1])
+    assert len(np.unique(top_confidence(z)[0])) == 4
     by_metric = [
-        metrics.ece(read(z / t, labels), bins=4, norm=math.inf, binning="mass") for t in (1.0, 8.0)
+        metrics.ece(read(z / t, labels), bins=3, norm=math.inf, binning="mass") for t in (1.0, 30.0)
     ]
-    assert by_metric[0] > by_metric[1] + 0.04
-    assert_least_ece(z, labels, [1.0, 8.0], bins=4, norm=math.inf, binning="mass")
+    assert by_metric == pytest.approx([1, 0.6645], abs=1e-3)
+    assert_least_ece(z, labels, [1.0, 30.0], bins=3, norm=math.inf, binning="mass")
 
 
-@pytest.mark.xfail(reason=SPLIT)
-@pytest.mark.parametrize(("norm", "k"), [(2, 3), (math.inf, 2), (math.inf, 10)])
-def test_ece_temperature_of_equal_mass_on_the_default_grid(norm, k) -> None:
-    z, labels = mixed(700, k, {3: 13, 2: 3, 10: 5}[k])
-    assert_least_ece(z, labels, GRIDS["wang2021"][10::10], binning="mass", norm=norm)
+@pytest.mark.xfail(
+    reason="confidences that round to 1 are ties for the fit, but not for the metric"
+)
+@pytest.mark.parametrize(("norm", "k", "seed"), [(2, 3, 13), (2, 3, 19), (math.inf, 2, 3)])
+def test_ece_temperature_of_equal_mass_is_that_of_the_metric(norm, k, seed) -> None:
+    """Fit and metric must mean the same ECE: here T = 0.01 is chosen, the worst or nearly so."""
+    z, labels = mixed(300, k, seed)
+    options = {"binning": "mass", "norm": norm}
+    c = TemperatureScaling(objective="ece", **options).fit(read(z, labels))
+    values = [metrics.ece(read(z / t, labels), **options) for t in GRIDS["mukhoti2020"]]
+    assert metrics.ece(c.transform(read(z, labels)), **options) <= min(values) + 1e-9
 
 
-@pytest.mark.xfail(reason="of equal ECEs not the first is taken")
 @pytest.mark.parametrize("gap", [400.0, 1000.0, 1e4])
 def test_the_first_of_equal_eces(gap) -> None:
     """Every confidence is 1 in float64 at every temperature, so every ECE is the same."""
@@ -578,9 +579,21 @@ class Objective:
         x = np.random.default_rng(seed).normal(0, 0.3, first.size + self.k)
         x[: first.size] += first.ravel()
 
+        f, k, diagonal = self.f.numpy(), self.k, np.eye(self.k, dtype=bool)
+        penalty = np.where(diagonal, self.on_diagonal, self.off)
+        target = np.eye(k)[self.labels.numpy()]
+
         def both(x):
-            value, weight, bias = self(x[: first.size].reshape(first.shape), x[first.size :])
-            return value, np.concatenate([weight.ravel(), bias])
+            """As ``__call__``, but by hand."""
+            weight, bias = x[: first.size].reshape(first.shape), x[first.size :]
+            d = (weight if weight.ndim == 2 else np.diag(weight)) - np.eye(k)
+            log_q = log_softmax(f + f @ d.T + bias)
+            value = -(log_q * target).sum() / len(f) + (penalty * d**2).sum()
+            residual = (np.exp(log_q) - target) / len(f)
+            on_weight = residual.T @ f + 2 * penalty * d
+            on_bias = residual.sum(axis=0) + 2 * self.on_bias * bias
+            on_weight = on_weight.ravel() if weight.ndim == 2 else np.diagonal(on_weight)
+            return value + self.on_bias * (bias**2).sum(), np.concatenate([on_weight, on_bias])
 
         options = {"maxiter": 5000, "maxfun": 9999, "ftol": 1e-15, "gtol": 1e-9, "maxcor": 30}
         return minimize(both, x, jac=True, method="L-BFGS-B", options=options).fun
@@ -605,8 +618,7 @@ def test_structured_scaling(data, name, strength) -> None:
     _, *at_start = objective(objective.start(), np.zeros(objective.k))
     size = max(np.abs(g).max() for g in gradient)
     assert size < 1e-6 * max(np.abs(g).max() for g in at_start)
-    if not (data == "skewed 10" and strength == 0.01 and objective.shape == "full"):  # slow
-        assert value - objective.least() < 1e-9
+    assert value - objective.least() < 1e-9
     matrix = c.weight_ if c.weight_.ndim == 2 else np.diag(c.weight_)
     want = softmax(objective.f.numpy() @ matrix.T + c.bias_)
     assert c.transform(p).probs == pytest.approx(want, abs=1e-9 if z.dtype == "f8" else 1e-6)
@@ -653,7 +665,8 @@ def test_structured_scaling_against_probmetrics(name, k, n) -> None:
     else:
         weight, bias = peer.W_[:, :-1], peer.W_[:, -1]
     objective = Objective(name, z, labels, 1.0)
-    ours, theirs = objective(c.weight_, c.bias_)[0], objective(weight * 1.0, bias * 1.0)[0]
+    ours = objective(c.weight_, c.bias_)[0]
+    theirs = objective(weight.astype(np.float64), bias.astype(np.float64))[0]
     assert ours <= theirs
     assert theirs - ours < 1e-3  # the same objective, or nearly
     if name == "structured_vector":
@@ -664,8 +677,12 @@ def test_structured_scaling_against_probmetrics(name, k, n) -> None:
 def test_cross_validated_strength(name) -> None:
     z, labels = DATA["skewed 3"]
     chosen = CALIBRATORS[name](strength="cv").fit(read(z, labels))
-    assert chosen.strength_ in (10, 1, 0.1, 0.01, 0.001)
-    fixed = CALIBRATORS[name](strength=chosen.strength_).fit(read(z, labels))
+    strength, extra = chosen.strength_, {}
+    if name == "dirichlet":  # in units of what holds each entry as structured matrix scaling does
+        strength = strength / (9 * 4 / 500)
+        extra = {"bias_strength": strength * 9 / 500}
+    assert min(abs(math.log(strength / s)) for s in (10, 1, 0.1, 0.01, 0.001)) < 1e-9
+    fixed = CALIBRATORS[name](strength=chosen.strength_, **extra).fit(read(z, labels))
     assert chosen.weight_ == pytest.approx(fixed.weight_, abs=1e-6)
     assert chosen.bias_ == pytest.approx(fixed.bias_, abs=1e-6)
 
@@ -801,9 +818,10 @@ def test_beta_is_held_where_the_free_optimum_is_negative() -> None:
     assert seen >= {1, 2}
 
 
-@pytest.mark.parametrize("seed", [0, 2, 3])
+@pytest.mark.parametrize("seed", range(6))
 def test_beta_against_betacal(seed) -> None:
-    z, labels = skewed([300, 1000, 3000, 2000][seed], 2, seed)
+    """Its solver stops early on all but seeds 0 and 2; nowhere does it find a lower loss."""
+    z, labels = skewed([300, 1000, 3000, 2000, 500, 700][seed], 2, seed)
     probs = softmax(z)[:, 1]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -812,8 +830,13 @@ def test_beta_against_betacal(seed) -> None:
         peer = BetaCalibration("abm").fit(probs, labels)
         want = peer.predict(probs)
     c = Beta(smooth=False).fit(read(z, labels))
-    assert c.transform(read(z, labels)).probs[:, 1] == pytest.approx(want, abs=1e-4)
-    assert c.coef_[1, :2] == pytest.approx(peer.calibrator_.map_[:2], abs=1e-3)
+    got = c.transform(read(z, labels)).probs[:, 1]
+    theirs = peer.calibrator_.lr_
+    theta = np.append(theirs.coef_[0], theirs.intercept_)
+    x = beta_design(z, 1)
+    assert beta_loss(c.coef_[1], x, labels)[0] <= beta_loss(theta, x, labels)[0] + 1e-15
+    assert got == pytest.approx(want, abs=1e-4 if seed in (0, 2) else 2e-3)
+    assert c.coef_[1] == pytest.approx(logistic(x, labels * 1.0), abs=1e-8)
     mirrored = [c.coef_[1, 1], c.coef_[1, 0], -c.coef_[1, 2]]
     assert c.coef_[0] == pytest.approx(mirrored, abs=1e-9)
 
@@ -844,7 +867,11 @@ def peer_isotonic(fit_probs, labels, new, weights=None, floor=0.0):
     for j in range(new.shape[1]):
         peer = IsotonicRegression(out_of_bounds="clip")
         peer.fit(fit_probs[:, j], (labels == j) * 1.0, sample_weight=weights)
-        out[:, j] = np.clip(peer.predict(new[:, j]), floor, 1 - floor)
+        out[:, j] = peer.predict(new[:, j])
+        if floor:  # of the samples of the fit, between which the map is linear
+            knots = np.unique(fit_probs[:, j])
+            values = np.clip(peer.predict(knots), floor, 1 - floor)
+            out[:, j] = np.interp(new[:, j], knots, values)
     return out
 
 
@@ -864,7 +891,6 @@ def test_isotonic(name) -> None:
             assert got.probs[ok] == pytest.approx(rows_to_one(want[ok]), abs=1e-9)
 
 
-@pytest.mark.xfail(reason="equal probabilities, an ulp apart after rounding, are told apart")
 def test_isotonic_of_rounded_ties() -> None:
     """Swap two other classes' logits: the same probability, but for the order of summation."""
     z, labels = CASES["ties"]
@@ -935,7 +961,7 @@ def test_histogram_of_each_class(name, binning, bins) -> None:
 
 def test_histogram_weights() -> None:
     z, labels = DATA["skewed 3"]
-    confidence, against = top_confidence(z)
+    confidence = top_confidence(z)[0]
     w = np.random.default_rng(0).gamma(1, size=len(z))
     b = width_bins(confidence, 15)
     c = HistogramBinning().fit(read(z, labels), weights=w)
@@ -984,7 +1010,6 @@ def test_equal_mass_bins_at_new_points(calibrator) -> None:
     assert c.confidences(q).confidence == pytest.approx(want, abs=1e-12)
 
 
-@pytest.mark.xfail(reason="equal confidences are split between bins of equal mass")
 def test_histogram_never_splits_equal_confidences() -> None:
     """The same confidence, bit for bit, in one group: one bin, one accuracy."""
     z = np.array([[0.5, 2.5, 3.5], [0.5, 2.5, 3.5], [0.5, 3.5, 2.5], [0.5, 3.5, 2.5]])
@@ -1152,7 +1177,8 @@ def test_chain() -> None:
         chain = Chain([TemperatureScaling(), HistogramBinning(binning="mass", floor=0.5)]).fit(p)
         for q in (p, new):
             want = second.transform(first.transform(q)).probs
-            assert chain.transform(q).probs == pytest.approx(want, abs=1e-12)
+            tolerance = 1e-12 if z.dtype == "f8" else 1e-7
+            assert chain.transform(q).probs == pytest.approx(want, abs=tolerance)
         assert chain.num_parameters() == first.num_parameters() + second.num_parameters()
 
 

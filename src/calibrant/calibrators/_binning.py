@@ -10,7 +10,7 @@ import numpy as np
 from calibrant._arrays import Float64
 from calibrant._checks import InputError, check_bins, check_choice, refuse
 from calibrant.calibrators._base import Calibrator
-from calibrant.calibrators._columns import TIE_DECIMALS, class_columns, confidence_column
+from calibrant.calibrators._columns import class_columns, confidence_column, distinct
 from calibrant.calibrators._maps import (
     check_map,
     normalised,
@@ -79,7 +79,7 @@ def bin_edges(x: Float64, weights: Float64 | None, bins: int, binning: Binning) 
     """Inner edges of the bins of some values."""
     if binning == "width":
         return width_edges(bins)[1:-1]
-    values, number = np.unique(x.round(TIE_DECIMALS), return_inverse=True)
+    values, number = distinct(x)
     count = np.bincount(number, weights, len(values)).astype(np.float64)
     cuts = bin_cuts(Ranked(values, count, count), bins, "mass")[1:-1]
     # Half-way between neighbours; bins left without values lie outside [0, 1].

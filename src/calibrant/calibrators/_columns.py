@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from calibrant._arrays import CHUNK_ELEMENTS, Float64
+from calibrant._arrays import CHUNK_ELEMENTS, Float64, Int
 from calibrant.calibrators._ops import IMPOSSIBLE
 from calibrant.calibrators._scores import logit_chunk
 from calibrant.calibrators._tempered import Tempered
@@ -31,8 +31,18 @@ def class_columns(p: Predictions) -> Iterator[tuple[Float64, Float64]]:
             yield np.minimum(probs[:, k - some.start], 1.0), (p.labels == k).astype(np.float64)
 
 
-# Probabilities that agree to this many decimals differ by rounding alone: they are ties.
-TIE_DECIMALS = 12
+# Probabilities this close differ by rounding alone: they are ties.
+TIE = 1e-15
+
+
+def distinct(x: Float64) -> tuple[Float64, Int]:
+    """The distinct values in rising order, and which of them each entry is."""
+    order = np.argsort(x)
+    rising = x[order]
+    new = np.concatenate([[True], np.diff(rising) > TIE])
+    number = np.empty(len(x), dtype=np.int64)
+    number[order] = np.cumsum(new) - 1
+    return rising[new], number
 
 
 def confidence_column(p: Predictions, temperature: float = 1.0) -> Float64:

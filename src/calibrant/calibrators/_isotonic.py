@@ -10,7 +10,7 @@ import numpy as np
 from calibrant._arrays import Float64
 from calibrant._checks import InputError, check_count, refuse
 from calibrant.calibrators._base import Calibrator
-from calibrant.calibrators._columns import TIE_DECIMALS, class_columns, confidence_column
+from calibrant.calibrators._columns import class_columns, confidence_column, distinct
 from calibrant.calibrators._maps import (
     check_map,
     lines,
@@ -92,7 +92,7 @@ def isotonic_knots(x: Float64, y: Float64, weights: Float64 | None) -> tuple[Flo
     from scipy.optimize import isotonic_regression  # noqa: PLC0415 - SciPy costs 0.1 s to import
 
     w = np.ones(len(x)) if weights is None else weights
-    values, number = np.unique(x[w > 0].round(TIE_DECIMALS), return_inverse=True)
+    values, number = distinct(x[w > 0])
     count = np.bincount(number, w[w > 0])
     mean = np.bincount(number, (w * y)[w > 0]) / count
     fitted = np.clip(isotonic_regression(mean, weights=count).x, 0, 1)
@@ -131,7 +131,7 @@ class Spline(_Lines):
 
     def _learn(self, p: Predictions, weights: Float64 | None) -> None:
         w = np.ones(p.num_samples) if weights is None else weights
-        x, number = np.unique(confidence_column(p)[w > 0], return_inverse=True)
+        x, number = distinct(confidence_column(p)[w > 0])
         count = np.bincount(number, w[w > 0]).astype(np.float64)
         hits = np.bincount(number, (w * p.correct)[w > 0]).astype(np.float64)
         least = (1 + 1e-5) / p.num_classes

@@ -39,6 +39,8 @@ Features = Literal["logits", "log_probs"]
 # The gradient at the end, as a part of that at the start. Float32 sums carry no more digits.
 TOLERANCE = {np.dtype(np.float64): 1e-7, np.dtype(np.float32): 1e-5}
 TINY = 1e-300
+# Of K / N: what holds a diagonal that is meant to be free.
+FREE = 1e-3
 # Gradients below this are rounding.
 ROUNDING = 1e-10
 # Trials of a strength need only be told apart.
@@ -525,9 +527,11 @@ class Dirichlet(_Affine):
     Parameters
     ----------
     strength
-        Factor of the mean squared off-diagonal entry: a number, or ``"cv"``.
+        Factor of the mean squared off-diagonal entry (lambda), or ``"cv"``: then lambda and mu are
+        10 … 0.001 times those at which each entry is held as in ``StructuredMatrixScaling``.
     bias_strength
-        Factor of the mean squared offset; None means the same as ``strength``.
+        Factor of the mean squared offset (mu); None means the same as ``strength``, or chosen with
+        it.
     on, seed
         As in ``VectorScaling``.
 
@@ -543,8 +547,9 @@ class Dirichlet(_Affine):
     on: Features = "log_probs"
 
     dense = True
-    usual = 0.1
-    learned: ClassVar = {**_Affine.learned, "weight_": ("K", "K")}
+    learned: ClassVar = {**_Affine.learned, "weight_": ("K", "K"), "bias_strength_": ()}
+
+    bias_strength_: float = field(init=False)
 
     def _check(self) -> None:
         super()._check()
@@ -552,9 +557,29 @@ class Dirichlet(_Affine):
             check_strength("bias_strength", self.bias_strength)
 
     def _penalty(self, strength: float, num_samples: int, num_classes: int) -> Penalty:
-        bias = strength if self.bias_strength is None else self.bias_strength
         return Penalty(
-            1e-3 * num_classes / num_samples,
+            FREE * num_classes / num_samples,
             strength / (num_classes * (num_classes - 1)),
-            bias / num_classes,
+            self.bias_strength_ / num_classes,
         )
+
+    def _learn(self, p: Predictions, weights: Float64 | None) -> None:
+        given = self.strength if self.bias_strength is None else self.bias_strength
+        self.bias_strength_ = 0.0 if given == "cv" else float(given)
+        super()._learn(p, weights)
+
+    def _best_strength(self, problem: Problem) -> float:
+        def penalty(times: float, n: int, k: int) -> Penalty:
+            bias = self.bias_strength
+            return Penalty(
+                FREE * k / n, times * k * (k - 1) / n, times * k / n if bias is None else bias / k
+            )
+
+        n, k = problem.p.num_samples, problem.num_classes
+        times = best_strength(problem, penalty, STRENGTHS, self.usual, self.seed)
+        if self.bias_strength is None:
+            self.bias_strength_ = times * k**2 / n
+        return times * (k * (k - 1)) ** 2 / n
+
+    def _settled(self) -> Self:
+        return replace(self, strength=self.strength_, bias_strength=self.bias_strength_)

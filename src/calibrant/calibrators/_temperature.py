@@ -21,6 +21,7 @@ from calibrant._checks import (
     refuse,
 )
 from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._columns import distinct
 from calibrant.calibrators._tempered import Tempered, mean
 from calibrant.metrics._binned import ece
 from calibrant.metrics._binning import Binning, BinSums, width_index
@@ -31,6 +32,9 @@ WANG_GRID = np.arange(1, 1001) / 100
 MUKHOTI_GRID = np.arange(1, 101) / 10
 SOFT_RANGE = (0.05, 20.0)
 SOFT_POINTS = 200
+FINE_ELEMENTS = 20_000_000
+# Below this many scores float64 costs nothing.
+SMALL_SCORES = 500_000
 # Rows of the sample from which the search starts.
 SAMPLE_ROWS = 2000
 # A Newton step this good leaves an error that is its square.
@@ -130,7 +134,9 @@ class TemperatureScaling(Calibrator):
         elif self.objective == "nll":
             self.temperature_ = nll_temperature(p, weights, self.bounds)
         elif self.objective == "ece":
-            search = _EceSearch(p, weights, self._grid(), self._ece)
+            # Equal-mass bins move with every tie that float32 makes.
+            exact = self.binning == "mass" or p._scores.size < SMALL_SCORES
+            search = _EceSearch(p, weights, self._grid(), self._ece, exact=exact)
             self.temperature_ = search.best_temperature()
         else:
             self.temperature_ = _least_soft_ece(p, weights, self._soft_ece)
@@ -146,7 +152,7 @@ class TemperatureScaling(Calibrator):
             )
             return ece(BinSums(count, total, right, np.arange(self.bins + 1)), norm=norm)
         # Equal confidences count as one entry, so that equal-mass bins do not split them.
-        values, number = np.unique(confidence, return_inverse=True)
+        values, number = distinct(confidence)
         counts = (np.bincount(number, c).astype(np.float64) for c in (weights, hits))
         ranked = Ranked(values, *counts)
         return ece(ranked, bins=self.bins, norm=norm, binning="mass")
@@ -180,7 +186,7 @@ def nll_temperature(
     """
     rows = Tempered(p)
     if _all_right(rows, weights):
-        _warn_bound(bounds[0], "every label is the predicted class, so sharper is always better")
+        _warn_bound(bounds[0], "every label is the predicted class, so no T above 0 has the least")
         return bounds[0]
     limits = (1 / bounds[1], 1 / bounds[0])
     beta = 1.0
@@ -191,10 +197,10 @@ def nll_temperature(
         beta = _least(lambda x: few.slope(x, some), beta, limits)
     beta = _least(lambda x: rows.slope(x, weights), beta, limits)
     if beta <= limits[0] * (1 + 1e-9):
-        _warn_bound(bounds[1], "the logits say nothing about the labels")
+        _warn_bound(bounds[1], "the logits say little or nothing about the labels")
         return bounds[1]
     if beta >= limits[1] * (1 - 1e-9):
-        _warn_bound(bounds[0], "nearly every label is the predicted class")
+        _warn_bound(bounds[0], "the logits are far too timid")
         return bounds[0]
     return 1 / beta
 
@@ -237,8 +243,8 @@ def _least(
 
 def _warn_bound(bound: float, why: str) -> None:
     warnings.warn(
-        f"No temperature has the least NLL: {why}. The bound T = {bound:g} is taken; "
-        "fit on more samples, or set temperature=….",
+        f"The temperature of least NLL lies beyond its bounds: {why}. T = {bound:g} is taken; "
+        "fit on more samples, widen bounds=…, or set temperature=….",
         CalibrationWarning,
         stacklevel=5,
     )
@@ -265,8 +271,11 @@ class _EceSearch:
         weights: Float64 | None,
         grid: Float64,
         error: Callable[[Float64, Float64, Float64], float],
+        *,
+        exact: bool,
     ) -> None:
-        self.rows, self.grid, self.error = Tempered(p, np.dtype(np.float32)), grid, error
+        dtype = np.dtype(np.float64 if exact else np.float32)
+        self.rows, self.grid, self.error = Tempered(p, dtype), grid, error
         self.p = p
         self.correct = p.correct.astype(np.float64)
         self.weights = np.ones(p.num_samples) if weights is None else weights
@@ -303,7 +312,7 @@ class _EceSearch:
             self.error(exact.confidence(1 / self.grid[i]), self.correct, self.weights)
             for i in close
         ]
-        return float(self.grid[close[int(np.argmin(values))]])
+        return float(self.grid[close[int(np.argmin(np.round(values, 12)))]])
 
 
 def soft_binned_ece(
@@ -339,7 +348,7 @@ def _least_soft_ece(
     from scipy.optimize import minimize_scalar  # noqa: PLC0415 - SciPy costs 0.1 s to import
 
     coarse = np.geomspace(*SOFT_RANGE, SOFT_POINTS)
-    search = _EceSearch(p, weights, coarse, error)
+    search = _EceSearch(p, weights, coarse, error, exact=p._scores.size < SMALL_SCORES)
     search.best_temperature()
     tried = sorted(search.found)
     rows = Tempered(p)
@@ -353,7 +362,9 @@ def _least_soft_ece(
     if near:
         low = math.log(coarse[max(near[0] - 1, 0)])
         high = math.log(coarse[min(near[-1] + 1, SOFT_POINTS - 1)])
-    fine = np.linspace(low, high, 64)
+    # As fine as the size of the data lets us: nearly hard bins make a rugged curve.
+    points = int(np.clip(FINE_ELEMENTS // p._scores.size, 64, 1000))
+    fine = np.linspace(low, high, points)
     values = np.array([at(x) for x in fine])
     best = (float(values.min()), float(fine[values.argmin()]))
     for k in np.argsort(values)[:3]:

@@ -72,7 +72,7 @@ class Tempered:
             low = base.astype(self.dtype)
             z = z - (low[None, :] if self.narrow else low[:, None])
         shift = 0.0 if base is None else base
-        with np.errstate(under="ignore", invalid="ignore"):
+        with np.errstate(under="ignore", over="ignore", invalid="ignore"):
             e = np.multiply(z, self.dtype.type(beta))
             np.exp(e, out=e)
             total = self._dot(e, None)
