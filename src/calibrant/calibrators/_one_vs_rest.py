@@ -60,7 +60,9 @@ class _OneVsRest(Calibrator):
 
     def _learn(self, p: Predictions, weights: Float64 | None) -> None:
         fit = _Regressions(self, p, weights)
-        self.coef_ = fit.solve(np.ones((p.num_classes, self.num_features), dtype=np.bool_))[0]
+        free = np.ones((p.num_classes, self.num_features), dtype=np.bool_)
+        self.coef_, loss = fit.solve(free)
+        _check_settled(loss)
 
     def _forward(self, ops: Any, z: Any, learned: Any) -> Any:
         parts = [x * learned.coef_[:, k] for k, x in enumerate(self._features(ops, z))]
@@ -109,7 +111,7 @@ class _Regressions:
         return loss, gradient, curvature
 
     def solve(self, free: Bool) -> tuple[Float64, Float64]:
-        """Coefficients (0 where not free) of least loss, and that loss.
+        """Coefficients (0 where not free) of least loss, and that loss: inf where none is least.
 
         Newton's method a class, with halving while the loss does not fall. A class whose next step
         would gain less than rounding takes it and rests: the step leaves an error of its square.
@@ -131,9 +133,12 @@ class _Regressions:
                 tried, new = coef - step, self.sums(coef - step)
             coef, (loss, gradient, curvature) = tried, new
             if resting.all():
-                if (loss < SEPARATED).any():
-                    break
-                return coef, loss
+                break
+        return coef, np.where(resting & (loss >= SEPARATED), loss, np.inf)
+
+
+def _check_settled(loss: Float64) -> None:
+    if np.isinf(loss).any():
         raise ConvergenceError(
             "A class's regression found no optimum; with smooth=False classes that are absent or "
             "can be told apart perfectly have none. Use smooth=True."
@@ -202,7 +207,7 @@ class Beta(_OneVsRest):
         fit = _Regressions(self, p, weights)
         free = np.ones((p.num_classes, 3), dtype=np.bool_)
         self.coef_, loss = fit.solve(free)
-        bad = (self.coef_[:, :2] < 0).any(axis=1)
+        bad = (self.coef_[:, :2] < 0).any(axis=1) | np.isinf(loss)
         if not bad.any():
             return
         loss = np.where(bad, np.inf, loss)
@@ -210,3 +215,4 @@ class Beta(_OneVsRest):
             coef, tried = fit.solve(np.broadcast_to([a, b, True], free.shape))
             better = bad & (tried < loss) & (coef[:, :2] >= 0).all(axis=1)
             self.coef_[better], loss[better] = coef[better], tried[better]
+        _check_settled(loss)

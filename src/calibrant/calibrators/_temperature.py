@@ -21,11 +21,10 @@ from calibrant._checks import (
     refuse,
 )
 from calibrant.calibrators._base import Calibrator
-from calibrant.calibrators._columns import distinct
 from calibrant.calibrators._tempered import Tempered, mean
 from calibrant.metrics._binned import ece
 from calibrant.metrics._binning import Binning, BinSums, width_index
-from calibrant.metrics._sample import Ranked
+from calibrant.metrics._sample import Sample
 from calibrant.predictions import Predictions
 
 WANG_GRID = np.arange(1, 1001) / 100
@@ -134,28 +133,27 @@ class TemperatureScaling(Calibrator):
         elif self.objective == "nll":
             self.temperature_ = nll_temperature(p, weights, self.bounds)
         elif self.objective == "ece":
-            # Equal-mass bins move with every tie that float32 makes.
-            exact = self.binning == "mass" or p._scores.size < SMALL_SCORES
-            search = _EceSearch(p, weights, self._grid(), self._ece, exact=exact)
+            look = self._mass_ece if self.binning == "mass" else None
+            search = _EceSearch(p, weights, self._grid(), self._width_ece, look)
             self.temperature_ = search.best_temperature()
         else:
             self.temperature_ = _least_soft_ece(p, weights, self._soft_ece)
 
-    def _ece(self, confidence: Float64, correct: Float64, weights: Float64) -> float:
+    def _width_ece(self, confidence: Float64, correct: Float64, weights: Float64) -> float:
+        index = width_index(confidence, self.bins)
+        columns = (weights, weights * confidence, weights * correct)
+        count, total, right = (
+            np.bincount(index, column, self.bins).astype(np.float64) for column in columns
+        )
         norm = 1 if self.norm is None else self.norm
-        hits = weights * correct
-        if self.binning == "width":  # no need to sort
-            index = width_index(confidence, self.bins)
-            columns = (weights, weights * confidence, hits)
-            count, total, right = (
-                np.bincount(index, column, self.bins).astype(np.float64) for column in columns
-            )
-            return ece(BinSums(count, total, right, np.arange(self.bins + 1)), norm=norm)
-        # Equal confidences count as one entry, so that equal-mass bins do not split them.
-        values, number = distinct(confidence)
-        counts = (np.bincount(number, c).astype(np.float64) for c in (weights, hits))
-        ranked = Ranked(values, *counts)
-        return ece(ranked, bins=self.bins, norm=norm, binning="mass")
+        return ece(BinSums(count, total, right, np.arange(self.bins + 1)), norm=norm)
+
+    def _mass_ece(self, p: Predictions, t: float, weights: Float64) -> tuple[Float64, float]:
+        """Confidences and ECE; the metric ranks by odds, which differ where confidences are 1."""
+        q = TemperatureScaling(temperature=t).transform(p)
+        sample = Sample.of(q).reweighted(weights[q._order])
+        norm = 1 if self.norm is None else self.norm
+        return q.confidence, ece(sample, bins=self.bins, norm=norm, binning="mass")
 
     def _soft_ece(self, confidence: Float64, correct: Float64, weights: Float64) -> float:
         norm = 2 if self.norm is None else self.norm
@@ -271,11 +269,10 @@ class _EceSearch:
         weights: Float64 | None,
         grid: Float64,
         error: Callable[[Float64, Float64, Float64], float],
-        *,
-        exact: bool,
+        whole: Callable[[Predictions, float, Float64], tuple[Float64, float]] | None = None,
     ) -> None:
-        dtype = np.dtype(np.float64 if exact else np.float32)
-        self.rows, self.grid, self.error = Tempered(p, dtype), grid, error
+        dtype = np.dtype(np.float64 if p._scores.size < SMALL_SCORES else np.float32)
+        self.rows, self.grid, self.error, self.whole = Tempered(p, dtype), grid, error, whole
         self.p = p
         self.correct = p.correct.astype(np.float64)
         self.weights = np.ones(p.num_samples) if weights is None else weights
@@ -284,9 +281,15 @@ class _EceSearch:
         self.found: dict[int, float] = {}
 
     def look(self, index: int) -> None:
-        confidence = self.rows.confidence(1 / self.grid[index])
+        confidence, self.found[index] = self.at(self.rows, index)
         self.gap[index] = mean(confidence, self.weights) - self.accuracy
-        self.found[index] = self.error(confidence, self.correct, self.weights)
+
+    def at(self, rows: Tempered, index: int) -> tuple[Float64, float]:
+        """Confidences and error at a temperature of the grid."""
+        if self.whole:
+            return self.whole(self.p, float(self.grid[index]), self.weights)
+        confidence = rows.confidence(1 / self.grid[index])
+        return confidence, self.error(confidence, self.correct, self.weights)
 
     def crossing(self) -> int:
         """The last index at which the mean confidence is above the accuracy; -1 if none."""
@@ -308,10 +311,7 @@ class _EceSearch:
         least = min(self.found.values())
         close = sorted(i for i, value in self.found.items() if value <= least + self.CLOSE)
         exact = Tempered(self.p, np.dtype(np.float64))
-        values = [
-            self.error(exact.confidence(1 / self.grid[i]), self.correct, self.weights)
-            for i in close
-        ]
+        values = [self.at(exact, i)[1] for i in close]
         return float(self.grid[close[int(np.argmin(np.round(values, 12)))]])
 
 
@@ -348,7 +348,7 @@ def _least_soft_ece(
     from scipy.optimize import minimize_scalar  # noqa: PLC0415 - SciPy costs 0.1 s to import
 
     coarse = np.geomspace(*SOFT_RANGE, SOFT_POINTS)
-    search = _EceSearch(p, weights, coarse, error, exact=p._scores.size < SMALL_SCORES)
+    search = _EceSearch(p, weights, coarse, error)
     search.best_temperature()
     tried = sorted(search.found)
     rows = Tempered(p)
