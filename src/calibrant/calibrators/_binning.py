@@ -19,7 +19,7 @@ from calibrant.calibrators._maps import (
     top_confidence,
     with_confidence,
 )
-from calibrant.calibrators._temperature import TemperatureScaling, nll_quiet
+from calibrant.calibrators._temperature import nll_quiet
 from calibrant.metrics._binning import Binning, bin_cuts, width_edges
 from calibrant.metrics._sample import Ranked
 from calibrant.predictions import Confidences, Predictions
@@ -190,8 +190,7 @@ class ScalingBinning(_Binned):
         if self.target == "top":
             columns = iter([confidence_column(p, self.temperature_)])
         else:
-            scaled = TemperatureScaling(temperature=self.temperature_).transform(p)
-            columns = (x for x, _ in class_columns(scaled))
+            columns = (x for x, _ in class_columns(p, self.temperature_))
         tables = []
         for x in columns:
             edges = bin_edges(x, weights, self.bins, self.binning)

@@ -16,17 +16,17 @@ from calibrant.predictions import Predictions
 BLOCK_ELEMENTS = 8 * CHUNK_ELEMENTS
 
 
-def class_columns(p: Predictions) -> Iterator[tuple[Float64, Float64]]:
+def class_columns(p: Predictions, temperature: float = 1.0) -> Iterator[tuple[Float64, Float64]]:
     """For each class: its probabilities, and 1 where it is the label."""
     exact = np.dtype(np.float64)
     rows = Tempered(p, exact)
-    (log_total,) = rows.sums(1.0, 0)
+    (log_total,) = rows.sums(1 / temperature, 0)
     width = max(1, BLOCK_ELEMENTS // p.num_samples)
     for start in range(0, p.num_classes, width):
         some = slice(start, min(start + width, p.num_classes))
         z = logit_chunk(p, slice(None), exact, some)
         z = np.where(np.isneginf(z), rows.top[:, None] - IMPOSSIBLE, z)
-        probs = np.exp(z - log_total[:, None])
+        probs = np.exp(z / temperature - log_total[:, None])
         for k in range(some.start, some.stop):
             yield np.minimum(probs[:, k - some.start], 1.0), (p.labels == k).astype(np.float64)
 
