@@ -236,7 +236,7 @@ def test_data_without_labels(folder: Path, ending: str) -> None:
 def test_warnings_reach_the_caller(folder: Path) -> None:
     right = Predictions(logits=FIT.logits, labels=FIT.predicted)
     right.save(folder / "right.npz")
-    with pytest.warns(CalibrationWarning, match="No temperature"):
+    with pytest.warns(CalibrationWarning, match="The temperature of least NLL"):
         calibrate_files(fit=folder / "right.npz", method="temperature", replicates=20)
 
 
