@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import warnings
 
@@ -821,9 +820,10 @@ def test_beta_is_held_where_the_free_optimum_is_negative() -> None:
     """So that the test above sees active bounds: one coefficient, and both."""
     seen = set()
     for seed in range(6):
-        z, labels = mixed(300, 3, seed)
+        k = 2 + seed % 2
+        z, labels = mixed(300, k, seed)
         c = Beta(smooth=False).fit(read(z, labels))
-        for j in range(3):
+        for j in range(k):
             x, target = beta_design(z, j), targets(labels, j, smooth=False)
             free = logistic(x, target)
             held = c.coef_[j, :2] == 0
@@ -1064,7 +1064,7 @@ def natural_basis(at, knots, derivative=0):
 
 
 @pytest.mark.parametrize("knots", [7, 5])
-@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("name", [n for n in DATA if n != "few"])
 def test_spline(name, knots) -> None:
     """Least squares through (0, 0) and the cumulative accuracy after each sample.
 
@@ -1073,8 +1073,6 @@ def test_spline(name, knots) -> None:
     """
     z, labels = DATA[name]
     z, labels = z[:512], labels[:512]
-    if len(z) < 50:
-        pytest.skip("fewer samples than knots")
     (n, k), top = z.shape, z.argmax(axis=1)
     against = top_confidence(z)[1]
     _, group, count = np.unique(-against, return_inverse=True, return_counts=True)
