@@ -11,6 +11,7 @@ import torch
 from scipy.interpolate import CubicSpline
 from scipy.optimize import brentq, minimize, minimize_scalar
 from scipy.special import expit, logsumexp
+from threadpoolctl import threadpool_limits
 
 from calibrant import Predictions, metrics
 from calibrant._arrays import fold_numbers
@@ -35,6 +36,17 @@ from calibrant.calibrators import (
     select_calibrator,
 )
 from tests.conftest import CASES, draw
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """The oracles' arrays are small: threads that wait for each other cost more than they give."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with threadpool_limits(1):
+        yield
+    torch.set_num_threads(threads)
+
 
 # --- data -------------------------------------------------------------------------------------
 
@@ -450,17 +462,20 @@ def test_ece_temperature_weights() -> None:
 
 
 def soft_ece(confidence, hit, bins=15, softness=0.01, norm=2.0, form="bin"):
+    """Of confidences (N,), or of many sets at once, (…, N)."""
     centres = (np.arange(bins) + 0.5) / bins
-    distance = -((confidence[:, None] - centres) ** 2) / softness
-    u = np.exp(distance - distance.max(axis=1, keepdims=True))
-    u /= u.sum(axis=1, keepdims=True)
-    mass = u.sum(axis=0)
+    distance = -((confidence[..., None] - centres) ** 2) / softness
+    u = np.exp(distance - distance.max(axis=-1, keepdims=True))
+    u /= u.sum(axis=-1, keepdims=True)
+    mass = u.sum(axis=-2)
     safe = np.where(mass > 0, mass, 1)
-    accuracy, mean = u.T @ hit / safe, u.T @ confidence / safe
+    accuracy = (u * hit[:, None]).sum(axis=-2) / safe
+    mean = (u * confidence[..., None]).sum(axis=-2) / safe
     if form == "bin":
-        total = (mass * np.abs(accuracy - mean) ** norm).sum()
+        total = (mass * np.abs(accuracy - mean) ** norm).sum(axis=-1)
     else:
-        total = (u * np.abs(accuracy - confidence[:, None]) ** norm).sum()
+        gaps = np.abs(accuracy[..., None, :] - confidence[..., None])
+        total = (u * gaps**norm).sum(axis=(-1, -2))
     return (total / len(hit)) ** (1 / norm)
 
 
@@ -481,7 +496,9 @@ def soft_excess(z, labels, **options):
     hit = (z.argmax(axis=1) == labels).astype(float)
     fitted = TemperatureScaling(objective="soft_ece", **options).fit(read(z, labels))
     assert 0.05 - 1e-9 <= fitted.temperature_ <= 20 + 1e-9
-    least = min(soft_ece(top_confidence(z, t)[0], hit, **options) for t in TEMPERATURES)
+    confidences = np.stack([top_confidence(z, t)[0] for t in TEMPERATURES])
+    parts = np.array_split(confidences, 80)
+    least = min(soft_ece(part, hit, **options).min() for part in parts)
     return soft_ece(top_confidence(z, fitted.temperature_)[0], hit, **options) - least
 
 
@@ -638,11 +655,10 @@ def test_structured_scaling(data, name, strength) -> None:
     assert c.transform(p).probs == pytest.approx(want, abs=1e-9 if z.dtype == "f8" else 1e-6)
 
 
-@pytest.mark.parametrize("strength", [1.0, 0.01])
 @pytest.mark.parametrize("name", STRUCTURES)
-def test_structured_scaling_of_many_classes(name, strength) -> None:
+def test_structured_scaling_of_many_classes(name) -> None:
     """The objective is strictly convex: no gradient, nothing lower."""
-    z, labels = DATA["skewed 100"]
+    (z, labels), strength = DATA["skewed 100"], 0.1
     assert len(np.unique(labels)) < 100  # absent classes too
     c = structured(name, strength).fit(read(z, labels))
     objective = Objective(name, z, labels, strength)
@@ -779,9 +795,8 @@ def test_platt_against_scikit_learn() -> None:
             assert c.coef_[j] == pytest.approx([peer.coef_[0, 0], peer.intercept_[0]], abs=1e-7)
 
 
-def beta_design(z, j):
-    p, rest = log_odds_parts(z)
-    return np.column_stack([p[:, j], -rest[:, j], np.ones(len(z))])
+def beta_design(p, rest, j):
+    return np.column_stack([p[:, j], -rest[:, j], np.ones(len(p))])
 
 
 def beta_loss(theta, x, target):
@@ -805,7 +820,7 @@ def test_beta(name, smooth) -> None:
     c, (p, rest) = Beta(smooth=smooth).fit(read(z, labels)), log_odds_parts(z)
     assert (c.coef_[:, :2] >= 0).all()
     for j in range(z.shape[1]):
-        x, target = beta_design(z, j), targets(labels, j, smooth)
+        x, target = beta_design(p, rest, j), targets(labels, j, smooth)
         value, gradient = beta_loss(c.coef_[j], x, target)
         assert value - bounded_beta(x, target).fun < 1e-12
         held = np.append(c.coef_[j, :2] == 0, False)
@@ -823,8 +838,9 @@ def test_beta_is_held_where_the_free_optimum_is_negative() -> None:
         k = 2 + seed % 2
         z, labels = mixed(300, k, seed)
         c = Beta(smooth=False).fit(read(z, labels))
+        parts = log_odds_parts(z)
         for j in range(k):
-            x, target = beta_design(z, j), targets(labels, j, smooth=False)
+            x, target = beta_design(*parts, j), targets(labels, j, smooth=False)
             free = logistic(x, target)
             held = c.coef_[j, :2] == 0
             seen.add(int(held.sum()))
@@ -848,7 +864,7 @@ def test_beta_against_betacal(seed) -> None:
     got = c.transform(read(z, labels)).probs[:, 1]
     theirs = peer.calibrator_.lr_
     theta = np.append(theirs.coef_[0], theirs.intercept_)
-    x = beta_design(z, 1)
+    x = beta_design(*log_odds_parts(z), 1)
     assert beta_loss(c.coef_[1], x, labels)[0] <= beta_loss(theta, x, labels)[0] + 1e-15
     assert got == pytest.approx(want, abs=1e-4 if seed in (0, 2) else 2e-3)
     assert c.coef_[1] == pytest.approx(logistic(x, labels * 1.0), abs=1e-8)
@@ -963,12 +979,12 @@ def test_histogram_of_the_top(name, binning, bins) -> None:
 def test_histogram_of_each_class(name, binning, bins) -> None:
     z, labels = DATA[name]
     p, probs = read(z, labels), softmax(z)
+    numbers = [bin_numbers(column, bins, binning) for column in probs.T]
     for floor in (None, 0.0, 1.0):
         c = HistogramBinning(bins=bins, binning=binning, target="class", floor=floor).fit(p)
-        want = np.empty_like(probs)
-        for j in range(z.shape[1]):
-            b = bin_numbers(probs[:, j], bins, binning)
-            want[:, j] = bin_values(b, bins, labels == j, 0.5 if floor is None else floor)[b]
+        added = 0.5 if floor is None else floor
+        columns = [bin_values(b, bins, labels == j, added)[b] for j, b in enumerate(numbers)]
+        want = np.stack(columns, axis=1)
         assert (want.sum(axis=1) > 0).all()
         assert c.transform(p).probs == pytest.approx(rows_to_one(want), abs=1e-12)
 
