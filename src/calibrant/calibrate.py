@@ -26,11 +26,11 @@ from calibrant._checks import (
 from calibrant.calibrators import (
     CALIBRATORS,
     Calibrator,
-    CrossFitted,
     Selection,
     automatic,
     load_calibrator,
 )
+from calibrant.calibrators._composite import out_of_fold
 from calibrant.inference import LEAST_DRAWS
 from calibrant.measure import Panel, _plain, aligned, measure, panel_of_stream, show, show_bounds
 from calibrant.predictions import Predictions, _only
@@ -485,14 +485,14 @@ def _judged_out_of_fold(
 ) -> CalibrationReport:
     """Judge by the fit data, each sample calibrated by a fit that did not see it."""
     folds = min(FOLDS, p.num_samples)
-    crossed = CrossFitted(report.calibrator.clone(), folds=folds, seed=judge.seed).fit(p)
+    held_out = out_of_fold(report.calibrator, p, None, folds, judge.seed)
     note = (
         "These are the data of the fit, on which a calibrator looks better than it is. So “after” "
         f"is out of fold: each of {folds} parts was calibrated by a fit to the others."
     )
     if report.selection is not None:
         note += " The method was chosen on all of them, which still flatters it a little."
-    return replace(report, judged="out of fold", before=judge(p), after=judge(crossed.out_of_fold_),
+    return replace(report, judged="out of fold", before=judge(p), after=judge(held_out),
                    notes=(note,))  # fmt: skip
 
 

@@ -172,11 +172,9 @@ class Calibrator:
         if unknown:
             rule = f"must be among those of the fit ({', '.join(self.groups_)})"
             raise refuse("groups", rule, f"got {unknown[0]!r}", "Fit with samples of every group.")
-        parts = [(mask, self.groups_[name]._apply(p.take(mask))) for name, mask in _members(names)]
-        scores = np.empty((p.num_samples, p.num_classes), dtype=parts[0][1].dtype)
-        for mask, part in parts:
-            scores[mask] = part
-        return scores
+        return put_together(
+            [(mask, self.groups_[name]._apply(p.take(mask))) for name, mask in _members(names)]
+        )
 
     def _apply(self, p: Predictions) -> Float:
         """The calibrated scores, chunk by chunk."""
@@ -294,6 +292,15 @@ def _cloned(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(_cloned(item) for item in value)
     return value.clone() if isinstance(value, Calibrator) else value
+
+
+def put_together(parts: list[tuple[Bool, Float]]) -> Float:
+    """One matrix out of masks of its rows and those rows."""
+    mask, first = parts[0]
+    scores = np.empty((len(mask), first.shape[1]), dtype=first.dtype)
+    for mask, part in parts:
+        scores[mask] = part
+    return scores
 
 
 def check_predictions(p: object) -> None:

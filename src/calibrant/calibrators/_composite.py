@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import numpy as np
-
 from calibrant._arrays import Bool, Float, Float64, fold_numbers
 from calibrant._checks import check_count, check_seed, refuse
-from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._base import Calibrator, put_together
 from calibrant.calibrators._maps import TINY
 from calibrant.predictions import Predictions
 
@@ -143,9 +141,7 @@ def out_of_fold(
         some = None if weights is None else weights[~held]
         fitted = calibrator.clone()._learn_part(p.take(~held), some)
         parts.append((held, fitted._apply(p.take(held))))
-    scores = np.empty((p.num_samples, p.num_classes), dtype=parts[0][1].dtype)
-    for held, part in parts:
-        scores[held] = part
+    scores = put_together(parts)
     return Predictions(
         **{calibrator.gives: scores}, labels=p.labels, classes=p.classes, meta=p.meta
     )

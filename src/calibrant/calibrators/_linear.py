@@ -55,7 +55,7 @@ MANY_SCORES = 10_000_000
 
 @dataclass(frozen=True)
 class Penalty:
-    """Factors of the squared diagonal, off-diagonal and bias; off = inf means no matrix at all."""
+    """Factors of the squared diagonal, off-diagonal and bias; a diagonal D has no off-diagonal."""
 
     diagonal: float
     off: float
@@ -335,7 +335,7 @@ class _Affine(Calibrator):
         return Penalty(each, each * (num_classes - 1), each)
 
     def _learn(self, p: Predictions, weights: Float64 | None) -> None:
-        beta = self._start(p, weights)
+        beta = 1 / nll_quiet(p, weights)
         problem = Problem(p, weights, beta, self.on, self.dense)
         if self.strength == "cv":
             self.strength_ = self._best_strength(problem)
@@ -359,9 +359,6 @@ class _Affine(Calibrator):
 
     def _settled(self) -> Self:
         return replace(self, strength=self.strength_)
-
-    def _start(self, p: Predictions, weights: Float64 | None) -> float:
-        return 1 / nll_quiet(p, weights)
 
     def _best_strength(self, problem: Problem) -> float:
         """Of STRENGTHS by cross-validation; not the usual one only where that is clearly better."""

@@ -300,7 +300,8 @@ class _EceSearch:
             low, high = (middle, high) if self.gap[middle] > 0 else (low, middle)
         return low
 
-    def best_temperature(self) -> float:
+    def explore(self) -> None:
+        """Look at every temperature that can be the best."""
         start = self.crossing()
         for indices in (range(start, -1, -1), range(start + 1, len(self.grid))):
             for index in indices:
@@ -308,6 +309,9 @@ class _EceSearch:
                     self.look(index)
                 if abs(self.gap[index]) > min(self.found.values()) + self.CLOSE:
                     break
+
+    def best_temperature(self) -> float:
+        self.explore()
         least = min(self.found.values())
         close = sorted(i for i, value in self.found.items() if value <= least + self.CLOSE)
         exact = Tempered(self.p, np.dtype(np.float64))
@@ -349,19 +353,17 @@ def _least_soft_ece(
 
     coarse = np.geomspace(*SOFT_RANGE, SOFT_POINTS)
     search = _EceSearch(p, weights, coarse, error)
-    search.best_temperature()
-    tried = sorted(search.found)
+    search.explore()
     rows = Tempered(p)
 
     def at(log_t: float) -> float:
         return error(rows.confidence(math.exp(-log_t)), search.correct, search.weights)
 
-    low, high = (math.log(coarse[k]) for k in (max(tried[0] - 1, 0),
-                                               min(tried[-1] + 1, SOFT_POINTS - 1)))  # fmt: skip
-    near = [i for i in tried if abs(search.gap[i]) <= min(search.found.values())]
-    if near:
-        low = math.log(coarse[max(near[0] - 1, 0)])
-        high = math.log(coarse[min(near[-1] + 1, SOFT_POINTS - 1)])
+    # By the bound the best of these is among those near; but for rounding.
+    least = min(search.found.values())
+    near = [i for i in search.found if abs(search.gap[i]) <= least] or list(search.found)
+    low = math.log(coarse[max(min(near) - 1, 0)])
+    high = math.log(coarse[min(max(near) + 1, SOFT_POINTS - 1)])
     # As fine as the size of the data lets us: nearly hard bins make a rugged curve.
     points = int(np.clip(FINE_ELEMENTS // p._scores.size, 64, 1000))
     fine = np.linspace(low, high, points)

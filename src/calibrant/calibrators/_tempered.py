@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 
 from calibrant._arrays import Float, Float64, dot, over_chunks
-from calibrant._rows import NARROW_CLASSES
+from calibrant._rows import LOWEST_EXPONENT, NARROW_CLASSES
 from calibrant.calibrators._scores import label_logits, logit_chunk, working_dtype
 from calibrant.predictions import Predictions
 
 # Between exp(-60) and exp(60) float32 sums of up to 1e9 terms keep their digits.
 LARGEST_EXPONENT = 60.0
-# Where exp is 0 in either precision.
-LOWEST_EXPONENT = -800.0
 
 
 class Tempered:
@@ -103,11 +101,6 @@ class Tempered:
         """Probability of the predicted class of each row."""
         (log_total,) = self.sums(beta, 0)
         return np.exp(np.minimum(beta * self.top - log_total, 0))
-
-    def nll(self, beta: float, weights: Float64 | None) -> float:
-        """Mean negative log-likelihood of the labels."""
-        (log_total,) = self.sums(beta, 0)
-        return mean(log_total - beta * self.label, weights)
 
     def slope(self, beta: float, weights: Float64 | None) -> tuple[float, float]:
         """First and second derivative of the mean NLL by beta."""
