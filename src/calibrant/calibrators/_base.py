@@ -35,7 +35,33 @@ class FitSummary:
     after: Mapping[str, Interval]
 
 
-class Calibrator:
+class Learner:
+    """A dataclass whose constructor stores and whose learned attributes end in ``_``."""
+
+    def params(self) -> dict[str, Any]:
+        """What the constructor was given."""
+        return {f.name: getattr(self, f.name) for f in self._fields()}
+
+    def _fields(self) -> list[dataclasses.Field[Any]]:
+        return [f for f in dataclasses.fields(self) if f.init]  # type: ignore[arg-type]
+
+    def clone(self) -> Self:
+        """Return an unfitted copy with the same parameters."""
+        return type(self)(**{name: _cloned(value) for name, value in self.params().items()})
+
+    def _forget(self) -> None:
+        """Drop what was learned."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+
+    def __repr__(self) -> str:
+        defaults = {f.name: f.default for f in self._fields()}
+        changed = {k: v for k, v in self.params().items() if v is not defaults[k]}
+        given = ", ".join(f"{k}={v!r}" for k, v in changed.items() if v != defaults[k])
+        return f"{type(self).__name__}({given})"
+
+
+class Calibrator(Learner):
     """Base of all calibrators that turn predictions into predictions.
 
     Subclasses are dataclasses: the constructor stores, ``fit`` checks and learns, and what is
@@ -99,8 +125,7 @@ class Calibrator:
         self.num_classes_, self.classes_ = p.num_classes, p.classes
 
     def _forget(self) -> None:
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
+        super()._forget()
         self._source = None
         self._summary: FitSummary | None = None
 
@@ -214,17 +239,6 @@ class Calibrator:
 
     # --- copies, text -------------------------------------------------------------------------
 
-    def params(self) -> dict[str, Any]:
-        """What the constructor was given."""
-        return {f.name: getattr(self, f.name) for f in self._fields()}
-
-    def _fields(self) -> list[dataclasses.Field[Any]]:
-        return [f for f in dataclasses.fields(self) if f.init]  # type: ignore[arg-type]
-
-    def clone(self) -> Self:
-        """Return an unfitted copy with the same parameters."""
-        return type(self)(**{name: _cloned(value) for name, value in self.params().items()})
-
     def _settled(self) -> Self:
         """An unfitted copy that takes as given what this fit chose by cross-validation."""
         return self.clone()
@@ -235,12 +249,6 @@ class Calibrator:
         if "groups_" in vars(self):
             return sum(part.num_parameters() for part in self.groups_.values())
         return sum(np.size(getattr(self, name)) for name in self.learned if hasattr(self, name))
-
-    def __repr__(self) -> str:
-        defaults = {f.name: f.default for f in self._fields()}
-        changed = {k: v for k, v in self.params().items() if v is not defaults[k]}
-        given = ", ".join(f"{k}={v!r}" for k, v in changed.items() if v != defaults[k])
-        return f"{type(self).__name__}({given})"
 
     # --- files and other frameworks -----------------------------------------------------------
 
@@ -291,7 +299,7 @@ class Calibrator:
 def _cloned(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(_cloned(item) for item in value)
-    return value.clone() if isinstance(value, Calibrator) else value
+    return value.clone() if isinstance(value, Learner) else value
 
 
 def put_together(parts: list[tuple[Bool, Float]]) -> Float:

@@ -28,11 +28,12 @@ from calibrant._checks import (
     near_name,
     refuse,
 )
-from calibrant.calibrators._base import check_predictions, check_same_classes
+from calibrant.calibrators._base import Learner, check_predictions, check_same_classes
 from calibrant.calibrators._json import (
     _check_class_names,
     _check_num_classes,
     _encode,
+    check_envelope,
     read_json,
 )
 from calibrant.calibrators._module import import_torch
@@ -53,7 +54,7 @@ BLOCK_ELEMENTS = 1 << 24
 Float32 = NDArray[np.float32]
 
 
-class FeatureCalibrator:
+class FeatureCalibrator(Learner):
     """Base of what replaces the confidence of a classifier by one made from its features.
 
     Subclasses are dataclasses: the constructor stores, ``fit`` checks and learns, and what is
@@ -96,14 +97,6 @@ class FeatureCalibrator:
         """Whether ``transform`` can be called."""
         return "num_features_" in vars(self)
 
-    def params(self) -> dict[str, Any]:
-        """What the constructor was given."""
-        return {f.name: getattr(self, f.name) for f in self._fields()}
-
-    def clone(self) -> Self:
-        """Return an unfitted copy with the same parameters."""
-        return type(self)(**self.params())
-
     def save(self, path: str | Path) -> None:
         """Write the fitted calibrator as JSON; ``load`` reads it."""
         from calibrant import __version__  # noqa: PLC0415 - the package imports this module
@@ -132,18 +125,6 @@ class FeatureCalibrator:
             rule = f"must hold a {cls.__name__}"
             raise refuse(Path(path).name, rule, f"got a {kind}", f"Use {kind}.load(…).")
         return found
-
-    def __repr__(self) -> str:
-        defaults = {f.name: f.default for f in self._fields()}
-        given = ", ".join(f"{k}={v!r}" for k, v in self.params().items() if v != defaults[k])
-        return f"{type(self).__name__}({given})"
-
-    def _fields(self) -> list[dataclasses.Field[Any]]:
-        return [f for f in dataclasses.fields(self) if f.init]  # type: ignore[arg-type]
-
-    def _forget(self) -> None:
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
 
     def _need_fit(self) -> None:
         if not self.is_fitted:
@@ -348,9 +329,8 @@ class ConfidNet(FeatureCalibrator):
                 x = x @ weight + bias
                 np.maximum(x, 0, out=x)
             weight, bias = layers[-1]
-            out[rows] = np.exp(
-                -np.logaddexp(0, -(x @ weight + bias)[:, 0])
-            )  # the logistic function
+            score = (x @ weight + bias)[:, 0]
+            out[rows] = np.exp(-np.logaddexp(0, -score))  # the logistic function
         return out
 
     def to_module(self) -> Any:
@@ -612,15 +592,7 @@ def load_feature_calibrator(path: str | Path) -> FeatureCalibrator:
 
 def read(data: Any) -> FeatureCalibrator:
     """A ConfidNet or TrustScore from plain data."""
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        raise InputError(f"its schema must be {SCHEMA!r}. Write one with save(…).")
-    if type(data.get("version")) is not int or data["version"] != VERSION:
-        raise InputError(
-            f"its version must be {VERSION}; got {data.get('version')!r}. "
-            "Install the Calibrant that wrote it, or fit again."
-        )
-    if set(data) != FIELDS:
-        raise InputError(f"its fields must be {', '.join(sorted(FIELDS))}.")
+    check_envelope(data, SCHEMA, VERSION, FIELDS)
     known: dict[str, type[FeatureCalibrator]] = {"ConfidNet": ConfidNet, "TrustScore": TrustScore}
     name, params, learned = data["method"], data["params"], data["learned"]
     if name not in known:

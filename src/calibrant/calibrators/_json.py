@@ -133,16 +133,21 @@ def _no_constant(text: str) -> Any:
     raise ValueError(f"{text} is not a number JSON allows")
 
 
-def _read(data: Any) -> Calibrator:
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        raise InputError(f"its schema must be {SCHEMA!r}. Write one with calibrator.save(…).")
-    if data.get("version") != VERSION:
+def check_envelope(data: Any, schema: str, version: int, names: set[str]) -> None:
+    """Refuse what is not an object of this schema and version with just these fields."""
+    if not isinstance(data, dict) or data.get("schema") != schema:
+        raise InputError(f"its schema must be {schema!r}. Write one with save(…).")
+    if type(data.get("version")) is not int or data["version"] != version:
         raise InputError(
-            f"its version must be {VERSION}; got {data.get('version')!r}. "
+            f"its version must be {version}; got {data.get('version')!r}. "
             "Install the Calibrant that wrote it, or fit again."
         )
-    if set(data) != FIELDS:
-        raise InputError(f"its fields must be {', '.join(sorted(FIELDS))}.")
+    if set(data) != names:
+        raise InputError(f"its fields must be {', '.join(sorted(names))}.")
+
+
+def _read(data: Any) -> Calibrator:
+    check_envelope(data, SCHEMA, VERSION, FIELDS)
     calibrator = from_dict(data["calibrator"])
     if not calibrator.is_fitted:
         raise InputError("it must be fitted.")
