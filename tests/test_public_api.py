@@ -15,11 +15,11 @@ import calibrant
 def test_names() -> None:
     assert set(calibrant.__all__) == {
         "Confidences", "InputError", "Predictions", "__version__", "calibrators", "compare",
-        "load", "load_calibrator", "measure", "metrics",
+        "load", "load_calibrator", "losses", "measure", "metrics",
     }  # fmt: skip
     for name in calibrant.__all__:
         assert hasattr(calibrant, name)
-    for module in (calibrant.metrics, calibrant.calibrators):
+    for module in (calibrant.metrics, calibrant.calibrators, calibrant.losses):
         for name in module.__all__:
             assert hasattr(module, name)
 
@@ -30,6 +30,20 @@ def test_designed_calibrators() -> None:
     MatrixScaling Dirichlet StructuredVectorScaling StructuredMatrixScaling EnsembleTemperature
     ScalingBinning Spline ConfidNet TrustScore"""
     assert set(designed.split()) <= set(calibrant.calibrators.__all__)
+
+
+def test_designed_losses() -> None:
+    """The names that the design fixes."""
+    designed = """cross_entropy label_smoothing focal sample_dependent_focal dual_focal
+    inverse_focal brier squared_error logit_norm negative_entropy mmce mmce_weighted avuc
+    soft_avuc soft_binned_ece mdca dca margin_smoothing correctness_ranking mixup cutmix
+    Objective LOSSES"""
+    assert set(designed.split()) <= set(calibrant.losses.__all__)
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'loses'"):
+        _ = calibrant.loses
 
 
 DESIGNED = """num_samples num_classes logits log_probs probs predicted confidence correct entropy

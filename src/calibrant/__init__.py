@@ -6,11 +6,18 @@
 0.194
 """
 
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
+
 from calibrant import calibrators, metrics
 from calibrant._checks import InputError
 from calibrant.calibrators import load_calibrator
 from calibrant.measure import compare, measure
 from calibrant.predictions import Confidences, Predictions, load
+
+if TYPE_CHECKING:
+    from calibrant import losses
 
 __version__ = "0.1.0"
 
@@ -23,6 +30,14 @@ __all__ = [
     "compare",
     "load",
     "load_calibrator",
+    "losses",
     "measure",
     "metrics",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Load ``calibrant.losses`` when it is first used, because it needs PyTorch."""
+    if name == "losses":
+        return importlib.import_module("calibrant.losses")
+    raise AttributeError(f"module 'calibrant' has no attribute {name!r}")

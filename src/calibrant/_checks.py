@@ -61,11 +61,13 @@ def check_count(name: str, value: int, *, least: int, most: int, example: int) -
     return int(value)
 
 
-def check_norm(norm: float) -> float:
-    """Return the order p of an L_p norm, 1 <= p <= infinity."""
-    if not isinstance(norm, numbers.Real) or isinstance(norm, bool) or not norm >= 1:
-        rule = "must be a number p >= 1 (or math.inf for the largest gap)"
-        raise refuse("norm", rule, f"got {norm!r}", "Try norm=1 or norm=2.")
+def check_norm(norm: float, *, name: str = "norm", most: float = math.inf) -> float:
+    """Return the order p of an L_p norm, 1 <= p <= ``most``."""
+    number = isinstance(norm, numbers.Real) and not isinstance(norm, bool)
+    if not number or not 1 <= norm <= most:
+        end = "(or math.inf for the largest gap)" if most == math.inf else f"and at most {most:g}"
+        rule = f"must be a number p >= 1 {end}"
+        raise refuse(name, rule, f"got {norm!r}", f"Try {name}=1 or {name}=2.")
     return float(norm)
 
 

@@ -1,0 +1,93 @@
+"""Differences between mean confidence and accuracy: of the top class, or of every class."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from calibrant.losses._batch import check_batch, flat
+from calibrant.losses._outputs import class_probabilities, counted, top
+from calibrant.losses._ranks import sum_over_ranks
+
+
+def dca(
+    logits: Tensor, labels: Tensor, *, ignore_index: int | None = None, gather: bool = False
+) -> Tensor:
+    r"""Difference between confidence and accuracy of the batch, :math:`|\bar a - \bar c|`.
+
+    From 0 to 1. At 0 the gradient taken is 0. None flows through the correctness.
+
+    Parameters
+    ----------
+    logits, labels, ignore_index
+        As in :func:`cross_entropy`.
+    gather
+        Whether to take the batches of all ranks of a distributed run as one.
+
+    Returns
+    -------
+    Tensor
+        One number for the batch.
+
+    References
+    ----------
+    Liang et al. 2020, arXiv:2009.04057.
+
+    Examples
+    --------
+    >>> dca(torch.tensor([[0.0, 0.0]]), torch.tensor([0]))
+    tensor(0.5000)
+    """
+    c, a, valid = top(logits, labels, ignore_index)
+    gap = counted(a - c, valid)
+    return _mean_gap(gap.sum(), gap, valid, gather=gather)
+
+
+def mdca(
+    logits: Tensor, labels: Tensor, *, ignore_index: int | None = None, gather: bool = False
+) -> Tensor:
+    r"""Multi-class difference between confidence and accuracy of the batch (MDCA).
+
+    :math:`\frac1K \sum_k |\frac1N \sum_i p_{ik} - \frac1N \sum_i t_{ik}|`: for every class, the
+    mean probability against how often it is the true one. From 0 to 2/K. At a difference of 0 the
+    gradient taken is 0.
+
+    Parameters
+    ----------
+    logits, labels, ignore_index, gather
+        As in :func:`dca`.
+
+    Returns
+    -------
+    Tensor
+        One number for the batch.
+
+    References
+    ----------
+    Hebbalaguppe et al. 2022, arXiv:2203.13834.
+
+    Examples
+    --------
+    >>> mdca(torch.tensor([[0.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 0]))
+    tensor(0.5000)
+    """
+    batch = check_batch(logits, labels, ignore_index)
+    probs = class_probabilities(batch)
+    if batch.soft:
+        frequency = flat(batch.labels).sum(0)
+    else:
+        ones = probs.new_ones(probs.shape[0])
+        valid = None if batch.valid is None else batch.valid.flatten()
+        frequency = torch.zeros_like(probs[0]).index_add(
+            0, batch.labels.flatten(), counted(ones, valid)
+        )
+    valid = None if batch.valid is None else batch.valid.flatten()
+    return _mean_gap(probs.sum(0) - frequency, probs[:, 0], valid, gather=gather)
+
+
+def _mean_gap(gap: Tensor, like: Tensor, valid: Tensor | None, *, gather: bool) -> Tensor:
+    """Mean over its entries of |gap / number of samples|."""
+    count = like.new_tensor(like.numel()) if valid is None else valid.sum().to(like.dtype)
+    if gather:
+        gap, count = sum_over_ranks(gap), sum_over_ranks(count)
+    return (gap / count.clamp_min(1)).abs().mean()

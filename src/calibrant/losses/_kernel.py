@@ -1,0 +1,164 @@
+"""Maximum mean calibration error: a kernel's view of confidence minus correctness."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from calibrant.losses._options import check_at_least
+from calibrant.losses._outputs import counted, top
+from calibrant.losses._ranks import join_ranks
+from calibrant.losses._roots import root_of
+
+MIN_WIDTH = 0.02
+
+
+def mmce(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    width: float = 0.4,
+    root: bool = True,
+    ignore_index: int | None = None,
+    gather: bool = False,
+) -> Tensor:
+    r"""Maximum mean calibration error of the batch.
+
+    :math:`\sqrt{\frac{1}{N^2} \sum_{ij} (a_i - c_i)(a_j - c_j)\, e^{-|c_i - c_j| / w}}` with
+    confidence c and correctness a. From 0 to 1; 0 where confidence and accuracy agree at the
+    kernel's scale. Samples of equal confidence take the mean of their one-sided gradients; at the
+    value 0 the root has none, and 0 is taken. No gradient flows through the correctness.
+
+    Cost: a sort and a few sums of N numbers. The kernel falls with the distance in one dimension,
+    so the N x N matrix is never formed.
+
+    Parameters
+    ----------
+    logits, labels, ignore_index
+        As in :func:`cross_entropy`.
+    width
+        Scale w of the kernel, at least 0.02.
+    root
+        Whether to take the root (as Kumar et al. do), or return the mean itself.
+    gather
+        Whether to take the batches of all ranks of a distributed run as one; all must be equally
+        large.
+
+    Returns
+    -------
+    Tensor
+        One number for the batch.
+
+    References
+    ----------
+    Kumar, Sarawagi, Jain 2018, "Trainable calibration measures for neural networks from kernel
+    mean embeddings", ICML.
+
+    Examples
+    --------
+    >>> mmce(torch.tensor([[0.0, 0.0]]), torch.tensor([0]))
+    tensor(0.5000)
+    """
+    c, a, valid = _joined(logits, labels, ignore_index, gather=gather)
+    count = c.numel() if valid is None else valid.sum().clamp_min(1)
+    return _energy((a - c) * (1 if valid is None else valid) / count, c, width, root=root)
+
+
+def mmce_weighted(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    width: float = 0.4,
+    root: bool = True,
+    ignore_index: int | None = None,
+    gather: bool = False,
+) -> Tensor:
+    r"""Weighted MMCE: right and wrong samples count the same in total, however few are wrong.
+
+    As :func:`mmce`, with the residual :math:`a_i - c_i` of each of the m right samples divided by
+    m, and of each of the N - m wrong ones by N - m, instead of by N. A group without members
+    contributes nothing. With soft targets a sample belongs to both groups by its share.
+
+    Parameters
+    ----------
+    logits, labels, width, root, ignore_index, gather
+        As in :func:`mmce`.
+
+    Returns
+    -------
+    Tensor
+        One number for the batch.
+
+    References
+    ----------
+    Kumar, Sarawagi, Jain 2018, ICML, section 4.
+
+    Examples
+    --------
+    >>> mmce_weighted(torch.tensor([[0.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 1]))
+    tensor(0.)
+    """
+    c, a, valid = _joined(logits, labels, ignore_index, gather=gather)
+    right, wrong = counted(a, valid), counted(1 - a, valid)
+    right = right / _at_least_some(right.sum())
+    wrong = wrong / _at_least_some(wrong.sum())
+    return _energy(right * (1 - c) - wrong * c, c, width, root=root)
+
+
+def _joined(
+    logits: Tensor, labels: Tensor, ignore_index: int | None, *, gather: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    c, a, valid = top(logits, labels, ignore_index)
+    if gather:
+        c, a = join_ranks(c), join_ranks(a)
+        valid = None if valid is None else join_ranks(valid.to(c.dtype)) > 0
+    return c, a, valid
+
+
+def _at_least_some(total: Tensor) -> Tensor:
+    return total.where(total > 0, 1)
+
+
+def _energy(residual: Tensor, confidence: Tensor, width: float, *, root: bool) -> Tensor:
+    width = check_at_least("width", width, MIN_WIDTH, example=0.4)
+    energy: Tensor = _KernelEnergy.apply(  # type: ignore[no-untyped-call]
+        residual, confidence, width
+    )
+    return root_of(energy, 2) if root else energy
+
+
+class _KernelEnergy(torch.autograd.Function):
+    r"""Sum of r_i r_j exp(-|c_i - c_j| / w) over all pairs, in O(N log N).
+
+    In the order of c, the sum over all j before i of r_j exp((c_j - c_i) / w) is a running sum of
+    r_j exp(c_j / w), taken at i. Running upwards its last terms are the largest, so it loses
+    nothing to rounding. The gradient is written out, because the order among equal c must not
+    matter to it.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, residual: Tensor, confidence: Tensor, width: float) -> Tensor:
+        c, order = confidence.sort()
+        r = residual[order]
+        grow = (c / width).exp()
+        up = torch.cat([r.new_zeros(1), (r * grow).cumsum(0)])
+        down = torch.cat([(r / grow).flip(0).cumsum(0).flip(0), r.new_zeros(1)])
+        first = torch.searchsorted(c, c)  # of the samples equal to i
+        behind = torch.searchsorted(c, c, right=True)
+        below, above = up[first] / grow, down[behind] * grow
+        equal = (up[behind] - up[first]) / grow
+        field = below + above + equal
+        by_confidence = 2 / width * r * (above - below)
+        back = torch.empty_like(order)
+        back[order] = torch.arange(order.numel(), device=order.device)
+        ctx.save_for_backward(2 * field[back], by_confidence[back])
+        return (r * field).sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        by_residual, by_confidence = ctx.saved_tensors
+        return gradient * by_residual, gradient * by_confidence, None

@@ -1,0 +1,325 @@
+"""Losses of the probability given to the true class: cross-entropy and the focal family.
+
+Each is a function of log p of the true class. With soft targets t it is the mean of that function
+over the classes, weighted by t; so a one-hot target and a class number give the same value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from calibrant._checks import check_choice, refuse
+from calibrant.losses._batch import Batch, along_classes, check_batch, check_class_weights
+from calibrant.losses._options import check_at_least
+
+ClassWeights: TypeAlias = Tensor | Sequence[float] | None
+
+
+def cross_entropy(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    class_weights: ClassWeights = None,
+    ignore_index: int | None = None,
+) -> Tensor:
+    r"""Cross-entropy, the negative log-likelihood of the true class, in nats.
+
+    :math:`-\log p_y`, or :math:`-\sum_k t_k \log p_k` for soft targets. Range 0 to infinity.
+
+    Parameters
+    ----------
+    logits
+        (N, K) or (N, K, …) for segmentation.
+    labels
+        Class numbers (N, …) or target probabilities (N, K, …).
+    class_weights
+        K factors, one for each class.
+    ignore_index
+        Class number that marks samples to leave out; their value is 0.
+
+    Returns
+    -------
+    Tensor
+        One value a sample, (N, …).
+
+    Examples
+    --------
+    >>> cross_entropy(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
+    tensor([0.1269])
+    """
+    return _expected(lambda log_p: -log_p, logits, labels, class_weights, ignore_index)
+
+
+def label_smoothing(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    epsilon: float = 0.05,
+    spread: Literal["all", "others"] = "all",
+    class_weights: ClassWeights = None,
+    ignore_index: int | None = None,
+) -> Tensor:
+    r"""Cross-entropy against targets that give a part ``epsilon`` of their mass away.
+
+    ``spread="all"`` gives it to all K classes, :math:`t'_k = (1-\epsilon) t_k + \epsilon/K`
+    (wang2021, PyTorch). ``spread="others"`` gives it to the K - 1 other classes,
+    :math:`t'_k = (1-\epsilon) t_k + \epsilon (1-t_k)/(K-1)` (mukhoti2020). The two are the same
+    family: ``others`` with epsilon is ``all`` with epsilon K / (K - 1).
+
+    Parameters
+    ----------
+    logits, labels, class_weights, ignore_index
+        As in :func:`cross_entropy`.
+    epsilon
+        Mass given away, 0 <= epsilon < 1; 0 is cross-entropy. With ``spread="others"`` at most
+        (K - 1) / K, where the target is uniform.
+    spread
+        Which classes get it.
+
+    References
+    ----------
+    Szegedy et al. 2016, arXiv:1512.00567; Müller et al. 2019, arXiv:1906.02629.
+
+    Examples
+    --------
+    >>> label_smoothing(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), epsilon=0.1)
+    tensor([0.2269])
+    """
+    check_choice("spread", spread, ("all", "others"))
+    batch = check_batch(logits, labels, ignore_index)
+    weights = check_class_weights(class_weights, batch)
+    epsilon = _check_epsilon(epsilon, spread, batch.num_classes)
+    # PyTorch's own smoothing is "all", fused with the cross-entropy.
+    value = F.cross_entropy(
+        batch.logits, batch.labels, weights, reduction="none", label_smoothing=epsilon
+    )
+    return value if batch.valid is None else value.where(batch.valid, 0)
+
+
+def _check_epsilon(epsilon: float, spread: str, num_classes: int) -> float:
+    """Return epsilon as the ``all`` definition has it."""
+    most = 1.0 if spread == "all" else (num_classes - 1) / num_classes
+    if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 <= epsilon < 1:
+        raise refuse("epsilon", "must lie in 0 <= epsilon < 1", f"got {epsilon!r}", "Try 0.05.")
+    if epsilon > most:
+        rule = f"must be at most (K - 1) / K = {most:g} for spread='others' and K = {num_classes}"
+        raise refuse("epsilon", rule, f"got {epsilon!r}", "Try 0.05, or spread='all'.")
+    return min(epsilon / most, 1.0)
+
+
+def focal(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    gamma: float = 3.0,
+    class_weights: ClassWeights = None,
+    ignore_index: int | None = None,
+) -> Tensor:
+    r"""Focal loss: cross-entropy that counts a sample less the better it is already fitted.
+
+    :math:`-(1-p_y)^\gamma \log p_y`. Range 0 to infinity; gamma = 0 is cross-entropy. It is at
+    least cross-entropy minus gamma times the entropy of p, so it keeps predictions less sure
+    (mukhoti2020).
+
+    Parameters
+    ----------
+    logits, labels, class_weights, ignore_index
+        As in :func:`cross_entropy`.
+    gamma
+        How fast well-fitted samples lose weight, >= 0. At p = 1 and gamma < 1, where the weight
+        has no derivative, value and gradient are 0, their limits.
+
+    References
+    ----------
+    Lin et al. 2017, arXiv:1708.02002; Mukhoti et al. 2020, arXiv:2002.09437.
+
+    Examples
+    --------
+    >>> focal(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), gamma=0)
+    tensor([0.1269])
+    """
+    gamma = check_at_least("gamma", gamma, 0, example=3)
+    return _expected(
+        lambda log_p: _power(-torch.expm1(log_p), gamma) * -log_p,
+        logits,
+        labels,
+        class_weights,
+        ignore_index,
+    )
+
+
+def _power(base: Tensor, exponent: float) -> Tensor:
+    """Compute base ** exponent for base >= 0, with a gradient of 0 at base = 0, never infinite."""
+    if exponent < 1:
+        base = base.clamp_min(torch.finfo(base.dtype).tiny)
+    return base**exponent
+
+
+def sample_dependent_focal(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    gamma_low: float = 5.0,
+    gamma_high: float = 3.0,
+    threshold: float = 0.2,
+    class_weights: ClassWeights = None,
+    ignore_index: int | None = None,
+) -> Tensor:
+    r"""Focal loss whose gamma depends on how well the sample is fitted (FLSD-53).
+
+    gamma is ``gamma_low`` where :math:`p_y` < ``threshold``, else ``gamma_high``. The value jumps
+    at the threshold; the gradient there is that of ``gamma_high``.
+
+    Parameters
+    ----------
+    logits, labels, class_weights, ignore_index
+        As in :func:`cross_entropy`.
+    gamma_low, gamma_high
+        The two exponents, >= 0.
+    threshold
+        Probability of the true class that parts them.
+
+    References
+    ----------
+    Mukhoti et al. 2020, arXiv:2002.09437.
+
+    Examples
+    --------
+    >>> z, y = torch.tensor([[2.0, 0.0]]), torch.tensor([0])
+    >>> bool(sample_dependent_focal(z, y) == focal(z, y, gamma=3))
+    True
+    """
+    low = check_at_least("gamma_low", gamma_low, 0, example=5)
+    high = check_at_least("gamma_high", gamma_high, 0, example=3)
+    check_at_least("threshold", threshold, 0, example=0.2)
+
+    def loss(log_p: Tensor) -> Tensor:
+        miss = -torch.expm1(log_p)
+        weight = torch.where(miss > 1 - threshold, _power(miss, low), _power(miss, high))
+        return weight * -log_p
+
+    return _expected(loss, logits, labels, class_weights, ignore_index)
+
+
+def inverse_focal(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    gamma: float = 2.0,
+    class_weights: ClassWeights = None,
+    ignore_index: int | None = None,
+) -> Tensor:
+    r"""Inverse focal loss: cross-entropy that counts a sample more the better it is fitted.
+
+    :math:`-(1+p_y)^\gamma \log p_y`. It makes a network more overconfident, but one that post-hoc
+    calibration can repair further (wang2021). gamma = 0 is cross-entropy.
+
+    Parameters
+    ----------
+    logits, labels, class_weights, ignore_index
+        As in :func:`cross_entropy`.
+    gamma
+        How fast the weight grows, >= 0.
+
+    References
+    ----------
+    Wang, Feng, Zhang 2021, "Rethinking calibration of deep neural networks", equation 4.
+
+    Examples
+    --------
+    >>> inverse_focal(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
+    tensor([0.4490])
+    """
+    gamma = check_at_least("gamma", gamma, 0, example=2)
+    return _expected(
+        lambda log_p: (1 + log_p.exp()) ** gamma * -log_p,
+        logits,
+        labels,
+        class_weights,
+        ignore_index,
+    )
+
+
+def dual_focal(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    gamma: float = 5.0,
+    class_weights: ClassWeights = None,
+    ignore_index: int | None = None,
+) -> Tensor:
+    r"""Dual focal loss: focal loss that also looks at the strongest class below the true one.
+
+    :math:`-(1 - p_y + p_j)^\gamma \log p_y` with :math:`p_j` the largest probability strictly
+    below :math:`p_y`, 0 if there is none. Classes that tie with the true one are not below it; at
+    such a tie the loss jumps, and the gradient is that of the expression as it stands there.
+
+    Parameters
+    ----------
+    logits, labels, class_weights, ignore_index
+        As in :func:`cross_entropy`.
+    gamma
+        Exponent, >= 0; 0 is cross-entropy.
+
+    References
+    ----------
+    Tao, Dong, Xu 2023, arXiv:2305.13665.
+
+    Examples
+    --------
+    >>> dual_focal(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
+    tensor([9.7756e-05])
+    """
+    gamma = check_at_least("gamma", gamma, 0, example=5)
+    batch = check_batch(logits, labels, ignore_index)
+    log_p = F.log_softmax(batch.logits, 1)
+    if batch.soft:
+        rival = _largest_below_each(log_p.exp())
+    else:
+        chosen = batch.labels.unsqueeze(1)
+        every, log_p = log_p, log_p.gather(1, chosen)
+        rival = every.masked_fill(every >= log_p, -torch.inf).amax(1, keepdim=True).exp()
+    value = _power(rival - torch.expm1(log_p), gamma) * -log_p
+    return _weighted(value if batch.soft else value.squeeze(1), batch, class_weights)
+
+
+def _largest_below_each(probs: Tensor) -> Tensor:
+    """For each probability, the largest of the same sample strictly below it, else 0."""
+    rows = probs.movedim(1, -1).contiguous()
+    ascending = rows.sort(-1).values
+    position = torch.searchsorted(ascending.detach(), rows.detach())  # how many lie below
+    below = ascending.gather(-1, (position - 1).clamp_min(0))
+    return below.where(position > 0, 0).movedim(-1, 1)
+
+
+def _expected(
+    loss: Callable[[Tensor], Tensor],
+    logits: Tensor,
+    labels: Tensor,
+    class_weights: ClassWeights,
+    ignore_index: int | None,
+) -> Tensor:
+    """Mean of ``loss(log p_k)`` over the target's classes, one value a sample."""
+    batch = check_batch(logits, labels, ignore_index)
+    if batch.soft:
+        return _weighted(loss(F.log_softmax(batch.logits, 1)), batch, class_weights)
+    # PyTorch's cross-entropy is log_softmax and the choice of the true class in one.
+    log_p = -F.cross_entropy(batch.logits, batch.labels, reduction="none")
+    return _weighted(loss(log_p), batch, class_weights)
+
+
+def _weighted(values: Tensor, batch: Batch, class_weights: ClassWeights) -> Tensor:
+    """Weigh values of the true class (N, …), or of each class (N, K, …) for soft targets."""
+    weights = check_class_weights(class_weights, batch)
+    if batch.soft:
+        if weights is not None:
+            values = values * along_classes(weights, values)
+        return (values * batch.labels).sum(1)
+    if weights is not None:
+        values = values * weights[batch.labels]
+    return values if batch.valid is None else values.where(batch.valid, 0)

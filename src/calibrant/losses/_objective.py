@@ -1,0 +1,244 @@
+"""The training objective: a primary loss plus weighted secondary ones."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from calibrant._checks import near_name, refuse
+from calibrant.losses._batch import check_batch, check_class_weights, mean, sample_weights
+from calibrant.losses._options import check_at_least
+from calibrant.losses._table import Loss, get_loss
+
+Spec = str | Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Term:
+    """A loss of the table with its options, and its factor in the sum."""
+
+    loss: Loss
+    options: dict[str, Any]
+    weight: float
+
+
+class Objective(nn.Module):
+    """Primary loss + the sum of weight times secondary loss, as one number for a batch.
+
+    Values per sample are averaged (over the samples of all ranks with ``gather``); with class
+    weights the primary's mean is the weighted one, as in PyTorch. Weight decay belongs to the
+    optimiser.
+
+    Parameters
+    ----------
+    primary
+        Name of a loss in ``LOSSES``, or a mapping with its ``name`` and options.
+    secondary
+        The same, or a list of such; None for the primary alone.
+    weight
+        Factor of the secondary; a list where there are several.
+    class_weights
+        K factors for the primary loss.
+    ignore_index
+        Class number that marks samples to leave out, of every loss.
+    gather
+        Whether the mean and the batch losses see all ranks of a distributed run as one batch, so
+        that it equals one process. Without a distributed run nothing changes.
+
+    Examples
+    --------
+    >>> objective = Objective("focal", {"name": "soft_avuc", "kappa": 0.7}, weight=0.5)
+    >>> z, y = torch.tensor([[2.0, 0.0], [0.0, 0.5]]), torch.tensor([0, 0])
+    >>> objective(z, y)
+    tensor(0.1915)
+    >>> objective.parts
+    {'total': tensor(0.1915), 'focal': tensor(0.1176), 'soft_avuc': tensor(0.1478)}
+    """
+
+    class_weights: Tensor | None
+    parts: dict[str, Tensor]
+
+    def __init__(
+        self,
+        primary: Spec = "cross_entropy",
+        secondary: Spec | Sequence[Spec] | None = None,
+        weight: float | Sequence[float] = 1.0,
+        *,
+        class_weights: Tensor | Sequence[float] | None = None,
+        ignore_index: int | None = None,
+        gather: bool = False,
+    ) -> None:
+        super().__init__()
+        self.primary = _term("primary", primary, 1.0)
+        self.secondaries = _secondaries(secondary, weight)
+        weights = None if class_weights is None else torch.as_tensor(class_weights)
+        self.register_buffer("class_weights", weights)
+        self.ignore_index = ignore_index
+        self.gather = gather
+        self.parts = {}
+        self._check()
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Objective:
+        """Build an objective from names and options, as a study file states them.
+
+        ``primary`` is a name or a mapping with ``name`` and options; ``secondary`` the same with
+        its ``weight``, or a list of such. ``class_weights``, ``ignore_index`` and ``gather`` may
+        stand beside them.
+
+        Examples
+        --------
+        >>> config = {"primary": "focal", "secondary": {"name": "mmce", "weight": 2}}
+        >>> Objective.from_config(config)
+        Objective(focal + 2 mmce)
+        """
+        known = ("primary", "secondary", "class_weights", "ignore_index", "gather")
+        for key in config:
+            if key not in known:
+                raise refuse("config", "has an unknown key", f"got {key!r}", near_name(key, known))
+        rest = dict(config)
+        specs = _listed(rest.pop("secondary", None))
+        weights = [spec.get("weight", 1.0) if isinstance(spec, Mapping) else 1.0 for spec in specs]
+        bare = [
+            {key: value for key, value in spec.items() if key != "weight"}
+            if isinstance(spec, Mapping)
+            else spec
+            for spec in specs
+        ]
+        return cls(rest.pop("primary", "cross_entropy"), bare or None, weights, **rest)
+
+    def forward(self, logits: Tensor, labels: Tensor, **per_batch: Tensor) -> Tensor:
+        """Value of the objective; ``parts`` then holds each term, detached and unweighted.
+
+        ``per_batch`` are the options that change with the batch, such as the ``correctness`` of
+        ``correctness_ranking``.
+        """
+        self._check_per_batch(per_batch)
+        total = first = self._value(self.primary, logits, labels, per_batch, self.class_weights)
+        parts = {self.primary.loss.name: first.detach()}
+        for term in self.secondaries:
+            value = self._value(term, logits, labels, per_batch, None)
+            total = total + term.weight * value
+            parts[term.loss.name] = value.detach()
+        self.parts = {"total": total.detach(), **parts}
+        return total
+
+    def _check_per_batch(self, given: Mapping[str, Tensor]) -> None:
+        wanted = [name for term in self._terms for name in term.loss.per_batch]
+        for name in given:
+            if name not in wanted:
+                rule = f"has no loss that takes {name!r}"
+                raise refuse("objective", rule, "got it with the batch", "Leave it out.")
+        for name in wanted:
+            if name not in given:
+                advice = f"Call objective(logits, labels, {name}=…)."
+                raise refuse(name, "must be given with every batch", "got none", advice)
+
+    @property
+    def _terms(self) -> tuple[_Term, ...]:
+        return (self.primary, *self.secondaries)
+
+    def _value(
+        self,
+        term: _Term,
+        logits: Tensor,
+        labels: Tensor,
+        per_batch: Mapping[str, Tensor],
+        class_weights: Tensor | None,
+    ) -> Tensor:
+        loss = term.loss
+        options = dict(term.options, ignore_index=self.ignore_index)
+        options.update({name: per_batch[name] for name in loss.per_batch if name in per_batch})
+        if not loss.per_sample:
+            if "gather" in loss.options:
+                options["gather"] = self.gather
+            return loss.function(logits, labels, **options)
+        if class_weights is not None:
+            options["class_weights"] = class_weights
+        values = loss.function(logits, labels, **options)
+        if self.ignore_index is None and class_weights is None and not self.gather:
+            return values.mean()
+        batch = check_batch(logits, labels, self.ignore_index)
+        weights = sample_weights(batch, check_class_weights(class_weights, batch))
+        return mean(values, weights, gather=self.gather)
+
+    def _check(self) -> None:
+        """Call every loss once, so that a bad option is refused before training starts."""
+        if self.class_weights is not None and "class_weights" not in self.primary.loss.options:
+            rule = "needs a primary loss that takes them"
+            advice = "Use cross_entropy or another primary loss."
+            raise refuse("class_weights", rule, f"got {self.primary.loss.name}", advice)
+        size = 1000 if self.class_weights is None else len(self.class_weights)
+        logits, labels = torch.zeros(2, size), torch.zeros(2, dtype=torch.int64)
+        for term in self._terms:
+            given = dict.fromkeys(term.loss.per_batch, torch.zeros(2))
+            term.loss.function(logits, labels, **given, **term.options)
+
+    def __repr__(self) -> str:
+        terms = [_shown(self.primary)]
+        terms += [f"{term.weight:g} {_shown(term)}" for term in self.secondaries]
+        return f"Objective({' + '.join(terms)})"
+
+
+def _shown(term: _Term) -> str:
+    options = ", ".join(f"{name}={value!r}" for name, value in term.options.items())
+    return f"{term.loss.name}({options})" if options else term.loss.name
+
+
+def _secondaries(
+    specs: Spec | Sequence[Spec] | None, weights: float | Sequence[float]
+) -> tuple[_Term, ...]:
+    listed = _listed(specs)
+    factors = list(weights) if isinstance(weights, Sequence) else [weights] * len(listed)
+    if len(factors) != len(listed):
+        rule = f"must be one number for each of the {len(listed)} secondary losses"
+        raise refuse("weight", rule, f"got {len(factors)}", "Try weight=[1.0, 0.5].")
+    terms = [
+        _term("secondary", spec, check_at_least("weight", factor, 0, example=1))
+        for spec, factor in zip(listed, factors, strict=True)
+    ]
+    names = [term.loss.name for term in terms]
+    if len(set(names)) < len(names):
+        raise refuse("secondary", "must name each loss once", f"got {names}", "Add the weights.")
+    return tuple(terms)
+
+
+def _listed(specs: Spec | Sequence[Spec] | None) -> list[Spec]:
+    if specs is None:
+        return []
+    return [specs] if isinstance(specs, str | Mapping) else list(specs)
+
+
+def _term(place: str, spec: Spec, weight: float) -> _Term:
+    """Look up a loss and check the names of its options."""
+    if not isinstance(spec, str) and not (isinstance(spec, Mapping) and "name" in spec):
+        rule = "must be the name of a loss or a mapping with its name and options"
+        advice = "Try 'focal' or {'name': 'focal', 'gamma': 3}."
+        raise refuse(place, rule, f"got {spec!r}", advice)
+    options = {} if isinstance(spec, str) else dict(spec)
+    loss = get_loss(spec if isinstance(spec, str) else options.pop("name"))
+    shared = ("class_weights", "ignore_index", "gather", *loss.per_batch)
+    free = [name for name in loss.options if name not in shared]
+    for name in options:
+        if name in shared:
+            advice = f"Give {name} to the Objective itself."
+            if name in loss.per_batch:
+                advice = f"Call objective(logits, labels, {name}=…)."
+            raise refuse(f"{loss.name} option {name}", "is set elsewhere", "got it here", advice)
+        if name not in free:
+            rule = f"has no option {name!r}"
+            advice = near_name(name, free) if free else "It has none."
+            raise refuse(loss.name, rule, f"got {name}={options[name]!r}", advice)
+    missing = [
+        name for name in free
+        if loss.options[name].default is inspect.Parameter.empty and name not in options
+    ]  # fmt: skip
+    if missing:
+        advice = f"Pass {{'name': {loss.name!r}, {missing[0]!r}: …}}."
+        raise refuse(loss.name, f"needs the option {missing[0]!r}", "got none", advice)
+    return _Term(loss, options, weight)

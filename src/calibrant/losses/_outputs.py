@@ -1,0 +1,110 @@
+"""What the penalties see of a network's output: confidence, correctness and entropy."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from calibrant.losses._batch import Batch, check_batch, flat
+
+
+class Top(NamedTuple):
+    """The top class of each of n samples (pixels of a segmentation are samples).
+
+    ``correct`` is 1 or 0; with soft targets the target's probability of the predicted class.
+    ``valid`` says which samples count, None if all do. No gradient flows through ``correct``.
+    """
+
+    confidence: Tensor
+    correct: Tensor
+    valid: Tensor | None
+
+
+def top(logits: Tensor, labels: Tensor, ignore_index: int | None) -> Top:
+    """Confidence and correctness; equal logits predict the first of them."""
+    batch = check_batch(logits, labels, ignore_index)
+    confidence, predicted = batch.logits.softmax(1).max(1)
+    return _top(confidence, predicted, batch)
+
+
+def top_and_entropy(logits: Tensor, labels: Tensor, ignore_index: int | None) -> tuple[Top, Tensor]:
+    """The same with the entropy of each prediction in nats."""
+    batch = check_batch(logits, labels, ignore_index)
+    summary: tuple[Tensor, ...] = _Summary.apply(batch.logits)  # type: ignore[no-untyped-call]
+    confidence, entropy, predicted = summary
+    return _top(confidence, predicted, batch), entropy.flatten()
+
+
+def _top(confidence: Tensor, predicted: Tensor, batch: Batch) -> Top:
+    if batch.soft:
+        correct = batch.labels.detach().gather(1, predicted.unsqueeze(1)).squeeze(1)
+    else:
+        correct = (predicted == batch.labels).to(confidence.dtype)
+    valid = None if batch.valid is None else batch.valid.flatten()
+    return Top(confidence.flatten(), correct.flatten(), valid)
+
+
+def counted(values: Tensor, valid: Tensor | None) -> Tensor:
+    """``values`` of the samples that count, 0 for the rest."""
+    return values if valid is None else values.where(valid, 0)
+
+
+def class_probabilities(batch: Batch) -> Tensor:
+    """Probabilities (n, K), a row for each sample that counts and zeros for the rest."""
+    probs = flat(batch.logits.softmax(1))
+    return probs if batch.valid is None else probs * batch.valid.reshape(-1, 1)
+
+
+class _Summary(torch.autograd.Function):
+    """Confidence, entropy and top class of (N, K, …) logits.
+
+    Written out because the gradient of both in one pass costs a third of what automatic
+    differentiation does: dc/dz = c (e_top - p), dH/dz = -p (log p + H).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        log_p = logits.log_softmax(1)
+        p = log_p.exp()
+        confidence, predicted = p.max(1)
+        entropy = (p * log_p).sum(1).neg_()
+        ctx.save_for_backward(log_p, p, confidence, entropy, predicted)
+        ctx.mark_non_differentiable(predicted)
+        return confidence, entropy, predicted
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by_confidence: Tensor, by_entropy: Tensor, _: Tensor) -> Tensor:
+        log_p, p, confidence, entropy, predicted = ctx.saved_tensors
+        pull = by_confidence * confidence
+        offset = torch.addcmul(pull, by_entropy, entropy).unsqueeze(1)
+        by_logits = torch.addcmul(offset, log_p, by_entropy.unsqueeze(1)).mul_(p).neg_()
+        return by_logits.scatter_add_(1, predicted.unsqueeze(1), pull.unsqueeze(1))
+
+
+class _Entropy(torch.autograd.Function):
+    """Entropy in nats of (N, K, …) logits, with its gradient -p (log p + H)."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor) -> Tensor:
+        log_p = logits.log_softmax(1)
+        p = log_p.exp()
+        entropy = (p * log_p).sum(1).neg_()
+        ctx.save_for_backward(log_p, p, entropy)
+        return entropy
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        log_p, p, entropy = ctx.saved_tensors
+        shifted: Tensor = log_p + entropy.unsqueeze(1)
+        return shifted.mul_(p).mul_(-gradient.unsqueeze(1))
+
+
+def entropy_of(logits: Tensor) -> Tensor:
+    """Entropy of the softmax in nats, one value a sample."""
+    entropy: Tensor = _Entropy.apply(logits)  # type: ignore[no-untyped-call]
+    return entropy

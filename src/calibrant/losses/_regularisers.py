@@ -1,0 +1,109 @@
+"""Penalties of single predictions that do not look at the label: norm, entropy, margin."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from calibrant._checks import check_norm
+from calibrant.losses._batch import Batch, check_batch
+from calibrant.losses._options import check_at_least
+from calibrant.losses._outputs import entropy_of
+
+
+def logit_norm(
+    logits: Tensor, labels: Tensor, *, p: float = 1.0, ignore_index: int | None = None
+) -> Tensor:
+    r"""L_p norm of the logits of each sample, :math:`(\sum_k |z_k|^p)^{1/p}`.
+
+    A penalty against large logits, and so against confidence; the papers add it to cross-entropy
+    with p = 1 and weights of 0.001 to 0.05. The labels go unused.
+
+    Parameters
+    ----------
+    logits, labels, ignore_index
+        As in :func:`cross_entropy`.
+    p
+        Order of the norm, 1 <= p <= infinity. Where a logit is exactly 0, or all are, the norm
+        has no gradient there and 0 is taken; equal largest logits at p = infinity share it.
+
+    References
+    ----------
+    Joo and Chung 2020, arXiv:2006.06399; wang2021.
+
+    Examples
+    --------
+    >>> logit_norm(torch.tensor([[3.0, -4.0]]), torch.tensor([0]), p=2)
+    tensor([5.])
+    """
+    order = check_norm(p, name="p")
+    batch = check_batch(logits, labels, ignore_index)
+    if order in (1.0, math.inf):
+        return _counted(torch.linalg.vector_norm(batch.logits, order, 1), batch)
+    # The norm is homogeneous: in units of the largest logit no power overflows.
+    unit = batch.logits.detach().abs().amax(1, keepdim=True)
+    unit = unit.where(unit > 0, 1)
+    value = torch.linalg.vector_norm(batch.logits / unit, order, 1) * unit.squeeze(1)
+    return _counted(value, batch)
+
+
+def negative_entropy(logits: Tensor, labels: Tensor, *, ignore_index: int | None = None) -> Tensor:
+    r"""Negative entropy of the prediction in nats, :math:`\sum_k p_k \log p_k`.
+
+    From -log K (uniform) to 0 (sure): minimising it makes predictions less sure. As a secondary
+    loss with weight beta it is entropy regularisation, the confidence penalty. The labels go
+    unused.
+
+    Parameters
+    ----------
+    logits, labels, ignore_index
+        As in :func:`cross_entropy`.
+
+    References
+    ----------
+    Pereyra et al. 2017, arXiv:1701.06548.
+
+    Examples
+    --------
+    >>> negative_entropy(torch.tensor([[0.0, 0.0]]), torch.tensor([0]))
+    tensor([-0.6931])
+    """
+    batch = check_batch(logits, labels, ignore_index)
+    return _counted(-entropy_of(batch.logits), batch)
+
+
+def margin_smoothing(
+    logits: Tensor, labels: Tensor, *, margin: float = 10.0, ignore_index: int | None = None
+) -> Tensor:
+    r"""Margin-based label smoothing: how far logits fall more than a margin below the largest.
+
+    :math:`\frac1K \sum_k \max(0, \max_j z_j - z_k - m)`. At margin 0 it acts like label
+    smoothing; a positive margin leaves logits alone that are close enough together. Equal largest
+    logits share the gradient; exactly at the margin it is 0. The labels go unused.
+
+    Parameters
+    ----------
+    logits, labels, ignore_index
+        As in :func:`cross_entropy`.
+    margin
+        Distance that goes unpunished, >= 0; the authors use 6 to 10.
+
+    References
+    ----------
+    Liu et al. 2022, arXiv:2111.15430.
+
+    Examples
+    --------
+    >>> margin_smoothing(torch.tensor([[5.0, 0.0]]), torch.tensor([0]), margin=3)
+    tensor([1.])
+    """
+    margin = check_at_least("margin", margin, 0, example=10)
+    batch = check_batch(logits, labels, ignore_index)
+    z = batch.logits
+    return _counted((z.amax(1, keepdim=True) - margin - z).relu().mean(1), batch)
+
+
+def _counted(values: Tensor, batch: Batch) -> Tensor:
+    return values if batch.valid is None else values.where(batch.valid, 0)
