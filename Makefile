@@ -31,6 +31,7 @@ check: lint test  ## all of the above, and the tests: warnings are errors, docte
 bench: $(READY)  ## ratios against floors and peers; rewrites the tables in benchmarks/
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/calibrators.py
+	$(BIN)/python benchmarks/losses.py
 
 docs: $(READY)  ## the documentation site, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -194,7 +194,7 @@ def peers() -> dict[str, Judged]:
         "structured_matrix (probmetrics)": wrapped(lambda: pm.get_calibrator("sms")),
         "platt (scikit-learn)": one_against_rest(lambda: pm.get_calibrator("platt")),
         "isotonic (scikit-learn)": wrapped(lambda: pm.get_calibrator("isotonic")),
-        "histogram (netcal)": wrapped(lambda: NetcalBinning(15), "transform"),
+        "histogram of classes (netcal)": wrapped(lambda: NetcalBinning(15), "transform"),
         "spline (probmetrics)": one_against_rest(pm.CDFSplineCalibrator),
     }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,19 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("the folder with real logits and golden numbers is absent (CALIBRANT_SHARED)")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def data_folder(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Real images and texts as plain files: CALIBRANT_DATA, or unpacked for this session."""
+    if "CALIBRANT_DATA" in os.environ:
+        return Path(os.environ["CALIBRANT_DATA"])
+    folder = tmp_path_factory.mktemp("data")
+    command = [sys.executable, str(shared / "data" / "unpack.py"), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    if done.returncode:
+        pytest.skip(f"the real data could not be unpacked: {done.stderr[-200:]}")
+    return folder
 
 
 def draw(

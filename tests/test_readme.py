@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = (
     "README.md", "docs/index.md", "docs/measure.md", "docs/calibrate.md", "docs/cli.md",
-    "docs/intervals.md",
+    "docs/intervals.md", "docs/losses/index.md", "docs/losses/ranking.md",
 )  # fmt: skip
 
 

@@ -257,7 +257,8 @@ def dual_focal(
 
     :math:`-(1 - p_y + p_j)^\gamma \log p_y` with :math:`p_j` the largest probability strictly
     below :math:`p_y`, 0 if there is none. Classes that tie with the true one are not below it; at
-    such a tie the loss jumps, and the gradient is that of the expression as it stands there.
+    such a tie the loss jumps, and the gradient is that of the expression as it stands there. The
+    first of equal rivals takes the rival's gradient.
 
     Parameters
     ----------
@@ -281,11 +282,19 @@ def dual_focal(
     if batch.soft:
         rival = _largest_below_each(log_p.exp())
     else:
-        chosen = batch.labels.unsqueeze(1)
-        every, log_p = log_p, log_p.gather(1, chosen)
-        rival = every.masked_fill(every >= log_p, -torch.inf).amax(1, keepdim=True).exp()
+        log_p, rival = _true_and_rival(log_p, batch.labels.unsqueeze(1))
     value = _power(rival - torch.expm1(log_p), gamma) * -log_p
-    return _weighted(value if batch.soft else value.squeeze(1), batch, class_weights)
+    return _weighted(value, batch, class_weights)
+
+
+def _true_and_rival(log_p: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probability of the true class, and the largest probability strictly below it."""
+    with torch.no_grad():
+        # How far each class lies below; infinite where it does not (threshold is the fast mask).
+        below = F.threshold(log_p.gather(1, labels) - log_p, 0.0, torch.inf)
+        distance, rival = below.min(1, keepdim=True)
+    both = log_p.gather(1, torch.cat([labels, rival], 1))
+    return both[:, 0], both[:, 1].exp().where(distance.squeeze(1) < torch.inf, 0)
 
 
 def _largest_below_each(probs: Tensor) -> Tensor:

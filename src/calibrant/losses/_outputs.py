@@ -70,7 +70,7 @@ class _Summary(torch.autograd.Function):
         log_p = logits.log_softmax(1)
         p = log_p.exp()
         confidence, predicted = p.max(1)
-        entropy = (p * log_p).sum(1).neg_()
+        entropy = (p * log_p).sum(1).neg_()  # not vecdot, which autocast narrows
         ctx.save_for_backward(log_p, p, confidence, entropy, predicted)
         ctx.mark_non_differentiable(predicted)
         return confidence, entropy, predicted
@@ -80,8 +80,8 @@ class _Summary(torch.autograd.Function):
     def backward(ctx: Any, by_confidence: Tensor, by_entropy: Tensor, _: Tensor) -> Tensor:
         log_p, p, confidence, entropy, predicted = ctx.saved_tensors
         pull = by_confidence * confidence
-        offset = torch.addcmul(pull, by_entropy, entropy).unsqueeze(1)
-        by_logits = torch.addcmul(offset, log_p, by_entropy.unsqueeze(1)).mul_(p).neg_()
+        offset = torch.addcmul(pull, by_entropy, entropy).neg_().unsqueeze(1)
+        by_logits = torch.addcmul(offset, log_p, by_entropy.unsqueeze(1), value=-1).mul_(p)
         return by_logits.scatter_add_(1, predicted.unsqueeze(1), pull.unsqueeze(1))
 
 
@@ -92,7 +92,7 @@ class _Entropy(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor) -> Tensor:
         log_p = logits.log_softmax(1)
         p = log_p.exp()
-        entropy = (p * log_p).sum(1).neg_()
+        entropy = (p * log_p).sum(1).neg_()  # not vecdot, which autocast narrows
         ctx.save_for_backward(log_p, p, entropy)
         return entropy
 

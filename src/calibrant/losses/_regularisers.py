@@ -80,8 +80,8 @@ def margin_smoothing(
     r"""Margin-based label smoothing: how far logits fall more than a margin below the largest.
 
     :math:`\frac1K \sum_k \max(0, \max_j z_j - z_k - m)`. At margin 0 it acts like label
-    smoothing; a positive margin leaves logits alone that are close enough together. Equal largest
-    logits share the gradient; exactly at the margin it is 0. The labels go unused.
+    smoothing; a positive margin leaves logits alone that are close enough together. The first of
+    equal largest logits takes their gradient; exactly at the margin it is 0. The labels go unused.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def margin_smoothing(
     margin = check_at_least("margin", margin, 0, example=10)
     batch = check_batch(logits, labels, ignore_index)
     z = batch.logits
-    return _counted((z.amax(1, keepdim=True) - margin - z).relu().mean(1), batch)
+    return _counted((z.max(1, keepdim=True).values - margin - z).relu().mean(1), batch)
 
 
 def _counted(values: Tensor, batch: Batch) -> Tensor:

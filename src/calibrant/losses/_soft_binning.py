@@ -44,7 +44,7 @@ def soft_binned_ece(
     bins
         Number of bins M.
     temperature
-        Softness T of the bins. The share halves over about :math:`M T` in confidence.
+        Softness T: a sample passes from one bin to the next over about M T of confidence.
     norm
         Order p of the norm, finite.
     form

@@ -1,0 +1,39 @@
+"""Networks of the papers, one architecture a file. ``MODELS`` lists what ``build`` can make.
+
+Each has ``features(x)``, what its last layer sees, and that layer as ``head``.
+"""
+
+try:
+    import torch as _torch  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "calibrant.models needs PyTorch. Install it with: pip install 'calibrant[train]'",
+        name="torch",
+    ) from error
+
+from calibrant.models._cnn1d import SignalCNN, TextCNN
+from calibrant.models._densenet import DenseNet
+from calibrant.models._mlp import MLP
+from calibrant.models._resnet import ResNet
+from calibrant.models._resnet_cifar import CifarResNet
+from calibrant.models._table import MODELS, Model, build, load_weights, num_parameters
+from calibrant.models._tree_lstm import TreeLSTM
+from calibrant.models._vgg import VGG16
+from calibrant.models._wide_resnet import WideResNet
+
+__all__ = [
+    "MLP",
+    "MODELS",
+    "VGG16",
+    "CifarResNet",
+    "DenseNet",
+    "Model",
+    "ResNet",
+    "SignalCNN",
+    "TextCNN",
+    "TreeLSTM",
+    "WideResNet",
+    "build",
+    "load_weights",
+    "num_parameters",
+]

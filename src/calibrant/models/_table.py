@@ -1,0 +1,180 @@
+"""The list of networks by name, how to build one for given data, and how to load weights."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from calibrant._checks import near_name, refuse
+from calibrant.models._cnn1d import SignalCNN, TextCNN
+from calibrant.models._densenet import DenseNet
+from calibrant.models._mlp import MLP
+from calibrant.models._resnet import Basic, Bottleneck, ResNet
+from calibrant.models._resnet_cifar import CifarResNet
+from calibrant.models._tree_lstm import TreeLSTM
+from calibrant.models._vgg import VGG16
+from calibrant.models._wide_resnet import WideResNet
+
+Kind = Literal["image", "vector", "signal", "tokens", "trees"]
+SIZES = {"in_channels", "in_features", "vocabulary_size"}
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network by name: what builds it, and the kinds of data it takes."""
+
+    make: Callable[..., nn.Module]
+    kinds: tuple[Kind, ...]
+    summary: str
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Names of the options that are not fixed by the data."""
+        fixed = SIZES | {"num_classes"}
+        if isinstance(self.make, partial):
+            fixed |= set(self.make.keywords)
+            taken = len(self.make.args)
+        else:
+            taken = 0
+        names = list(inspect.signature(_class_of(self.make)).parameters)[taken:]
+        return tuple(name for name in names if name not in fixed)
+
+
+def _class_of(make: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
+    return make.func if isinstance(make, partial) else make
+
+
+def _cifar(depth: int) -> Model:
+    return Model(partial(CifarResNet, depth), ("image",), f"ResNet-{depth} for 32 x 32 images")
+
+
+def _wide(depth: int, widen: int) -> Model:
+    return Model(partial(WideResNet, depth, widen), ("image",), f"wide ResNet {depth}-{widen}")
+
+
+MODELS: dict[str, Model] = {
+    "mlp": Model(MLP, ("image", "vector", "signal"), "two hidden layers of 128"),
+    "cnn1d": Model(SignalCNN, ("signal",), "small CNN over one dimension"),
+    "textcnn": Model(TextCNN, ("tokens",), "8-layer CNN over words"),
+    "tree_lstm": Model(TreeLSTM, ("trees",), "binary constituency Tree-LSTM"),
+    **{f"resnet{depth}": _cifar(depth) for depth in (8, 20, 32, 44, 56, 110)},
+    "resnet18": Model(partial(ResNet, Basic, (2, 2, 2, 2)), ("image",), "ResNet-18"),
+    "resnet50": Model(partial(ResNet, Bottleneck, (3, 4, 6, 3)), ("image",), "ResNet-50"),
+    "wrn16-4": _wide(16, 4),
+    "wrn26-10": _wide(26, 10),
+    "wrn28-10": _wide(28, 10),
+    "vgg16": Model(VGG16, ("image",), "VGG-16 with batch normalisation"),
+    "densenet121": Model(DenseNet, ("image",), "DenseNet-121"),
+}
+
+
+def build(
+    name: str, *, kind: Kind, num_classes: int, size: tuple[int, ...] | int, **options: Any
+) -> nn.Module:
+    """Build a network for data of a kind and size.
+
+    Parameters
+    ----------
+    name
+        A name in ``MODELS``.
+    kind
+        Kind of the data: image, vector, signal, tokens or trees.
+    num_classes
+        Number of outputs.
+    size
+        Shape of one sample, (channels, height, width), (features,), (channels, length); for
+        tokens and trees the number of words in the vocabulary.
+    **options
+        What else the network takes, such as ``hidden=`` of the mlp.
+
+    Examples
+    --------
+    >>> net = build("resnet20", kind="image", num_classes=10, size=(3, 32, 32))
+    >>> num_parameters(net)
+    269722
+    """
+    if name not in MODELS:
+        raise refuse("model", "must be a name in MODELS", f"got {name!r}", near_name(name, MODELS))
+    model = MODELS[name]
+    if kind not in model.kinds:
+        fitting = ", ".join(key for key, other in MODELS.items() if kind in other.kinds)
+        rule = f"must take data of the kind {kind!r}"
+        raise refuse("model", rule, f"got {name!r}, which takes {', '.join(model.kinds)}",
+                     f"Try one of: {fitting}.")  # fmt: skip
+    for option in options:
+        if option not in model.options:
+            known = near_name(option, model.options) if model.options else "It takes none."
+            raise refuse(f"model {name}", f"has no option {option!r}", "got one", known)
+    return model.make(num_classes=num_classes, **_sizes(name, kind, size), **options)
+
+
+def _sizes(name: str, kind: Kind, size: tuple[int, ...] | int) -> dict[str, int]:
+    if isinstance(size, int):
+        return {"vocabulary_size": size}
+    if name == "mlp":
+        return {"in_features": int(torch.Size(size).numel())}
+    return {"in_features" if kind == "vector" else "in_channels": size[0]}
+
+
+def num_parameters(model: nn.Module) -> int:
+    """Number of trained parameters."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def load_weights(model: nn.Module, path: str | Path) -> nn.Module:
+    """Load weights from a file of tensors; nothing in it is executed.
+
+    Takes a state dict, or one under ``state_dict`` or ``model``, with or without the prefix
+    ``module.``; a last layer named ``linear`` or ``fc`` is our ``head``.
+
+    Parameters
+    ----------
+    model
+        The network, as built.
+    path
+        A file written by ``torch.save``.
+    """
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        rule = "must be a file of tensors written by torch.save"
+        got = f"got {Path(path).name}: {str(error).splitlines()[0][:200]}"
+        raise refuse("path", rule, got, "Save model.state_dict() and try again.") from error
+    for key in ("state_dict", "model"):
+        if isinstance(found, dict) and isinstance(found.get(key), dict):
+            found = found[key]
+    wanted = model.state_dict()
+    weights = {
+        _renamed(name): tensor for name, tensor in found.items() if isinstance(tensor, Tensor)
+    }
+    for name, tensor in wanted.items():
+        if name.endswith("num_batches_tracked"):  # a counter that old files lack
+            weights.setdefault(name, tensor)
+    faults = [f"no {name}" for name in wanted if name not in weights]
+    faults += [f"unknown {name}" for name in weights if name not in wanted]
+    faults += [
+        f"{name} is {tuple(weights[name].shape)}, not {tuple(tensor.shape)}"
+        for name, tensor in wanted.items()
+        if name in weights and weights[name].shape != tensor.shape
+    ]
+    if faults:
+        rule = f"must fit {type(model).__name__}"
+        raise refuse("path", rule, f"got {len(faults)} faults: {'; '.join(faults[:3])}",
+                     "Build the network these weights were saved from.")  # fmt: skip
+    model.load_state_dict(weights)
+    return model
+
+
+def _renamed(name: str) -> str:
+    name = name.removeprefix("module.")
+    for other in ("linear.", "fc."):
+        if name.startswith(other):
+            return "head." + name.removeprefix(other)
+    return name
