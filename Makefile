@@ -32,6 +32,7 @@ bench: $(READY)  ## ratios against floors and peers; rewrites the tables in benc
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/calibrators.py
 	$(BIN)/python benchmarks/losses.py
+	$(BIN)/python benchmarks/training.py
 
 docs: $(READY)  ## the documentation site, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

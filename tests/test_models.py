@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from calibrant import InputError
+from calibrant.data import load
 from calibrant.models import MODELS, build, load_weights, num_parameters
 
 # Trained parameters for 10 classes and 3 channels. He et al. 2016, Table 6, print 0.27, 0.46, 0.66,
@@ -130,9 +130,8 @@ def test_public_checkpoints_have_their_known_error(
     (weights,) = (shared / "data" / "checkpoints").glob(f"resnet{depth}-*.th")
     net = build(f"resnet{depth}", kind="image", num_classes=10, size=(3, 32, 32))
     load_weights(net, weights).eval()
-    with np.load(data_folder / "cifar10_20k10k.npz") as data:
-        x, y = data["x_test"][:2000], data["y_test"][:2000]
-    x = torch.tensor(x if x.shape[1] == 3 else x.transpose(0, 3, 1, 2)).float() / 255
+    data = load("cifar10", folder=data_folder)
+    x, y = torch.tensor(data.x_test[:2000]).float() / 255, data.y_test[:2000]
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
     with torch.no_grad():
         z = net((x - mean[:, None, None]) / std[:, None, None])

@@ -12,6 +12,7 @@ import math
 import os
 import re
 import secrets
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -123,7 +124,7 @@ def _read_npz(path: Path) -> Columns:
         arrays = {}
         for name, info in members.items():
             with archive.open(info) as stream:
-                arrays[name] = _read_npy(stream, info.file_size, f"{path.name}: {name}")
+                arrays[name] = read_npy(stream, info.file_size, f"{path.name}: {name}")
     header = arrays.pop(META_KEY, None)
     return _with_header(path, arrays, None if header is None else header.tobytes())
 
@@ -156,11 +157,11 @@ def _read_npy_files(files: dict[str, Path]) -> Columns:
     arrays = {}
     for name, file in files.items():
         with _clear_errors(file), file.open("rb") as stream:
-            arrays[name] = _read_npy(stream, file.stat().st_size, file.name)
+            arrays[name] = read_npy(stream, file.stat().st_size, file.name)
     return Columns(arrays)
 
 
-def _read_npy(stream: IO[bytes], file_size: int, where: str) -> NDArray[Any]:
+def read_npy(stream: IO[bytes], file_size: int, where: str) -> NDArray[Any]:
     """Read one npy array whose declared size fits the bytes that are there."""
     version = np.lib.format.read_magic(stream)
     headers = {
@@ -440,7 +441,7 @@ def physical_memory() -> int:
 
 
 FILE_ERRORS: tuple[type[Exception], ...] = (
-    ValueError, TypeError, AttributeError, EOFError, OSError, MemoryError,
+    ValueError, TypeError, AttributeError, EOFError, OSError, MemoryError, tokenize.TokenError,
 )  # fmt: skip
 
 

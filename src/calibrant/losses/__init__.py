@@ -26,7 +26,7 @@ from calibrant.losses._likelihood import (
     sample_dependent_focal,
 )
 from calibrant.losses._mixing import cutmix, mixup
-from calibrant.losses._objective import Objective
+from calibrant.losses._objective import Objective, parse_objective
 from calibrant.losses._ranking import CorrectnessHistory, correctness_ranking
 from calibrant.losses._regularisers import logit_norm, margin_smoothing, negative_entropy
 from calibrant.losses._soft_binning import soft_binned_ece, soft_membership
@@ -57,6 +57,7 @@ __all__ = [
     "mmce",
     "mmce_weighted",
     "negative_entropy",
+    "parse_objective",
     "sample_dependent_focal",
     "soft_avuc",
     "soft_binned_ece",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -111,6 +112,20 @@ class Objective(nn.Module):
             for spec in specs
         ]
         return cls(rest.pop("primary", "cross_entropy"), bare or None, weights, **rest)
+
+    @classmethod
+    def parse(cls, text: str, **options: Any) -> Objective:
+        """Build an objective from one line, as the command line takes it.
+
+        ``name:option=value,option=value``, further losses after ``+``, each with its weight
+        before ``*``. ``options`` are ``class_weights``, ``ignore_index`` and ``gather``.
+
+        Examples
+        --------
+        >>> Objective.parse("focal:gamma=3 + 0.5*soft_avuc:kappa=0.7,temperature=0.1")
+        Objective(focal(gamma=3) + 0.5 soft_avuc(kappa=0.7, temperature=0.1))
+        """
+        return cls.from_config({**parse_objective(text), **options})
 
     def forward(self, logits: Tensor, labels: Tensor, **per_batch: Tensor) -> Tensor:
         """Value of the objective; ``parts`` then holds each term, detached and unweighted.
@@ -242,3 +257,44 @@ def _term(place: str, spec: Spec, weight: float) -> _Term:
         advice = f"Pass {{'name': {loss.name!r}, {missing[0]!r}: …}}."
         raise refuse(loss.name, f"needs the option {missing[0]!r}", "got none", advice)
     return _Term(loss, options, weight)
+
+
+def parse_objective(text: str) -> dict[str, Any]:
+    """Turn one line into the mapping that ``Objective.from_config`` takes.
+
+    Examples
+    --------
+    >>> parse_objective("brier + 2*mmce")
+    {'primary': {'name': 'brier'}, 'secondary': [{'name': 'mmce', 'weight': 2}]}
+    """
+    terms = [_parse_term(part) for part in text.split("+")]
+    primary, *rest = terms
+    if "weight" in primary:
+        advice = "Leave its weight out; weights are relative to it."
+        raise refuse("objective", "must start with the primary loss", f"got {text!r}", advice)
+    config: dict[str, Any] = {"primary": primary}
+    if rest:
+        config["secondary"] = rest
+    return config
+
+
+def _parse_term(text: str) -> dict[str, Any]:
+    weight, star, loss = text.rpartition("*")
+    name, _, options = loss.strip().partition(":")
+    term: dict[str, Any] = {"name": name.strip()}
+    for option in filter(None, (part.strip() for part in options.split(","))):
+        key, equals, value = option.partition("=")
+        if not equals:
+            advice = "Try focal:gamma=3."
+            raise refuse("objective", "must have options as name=value", f"got {option!r}", advice)
+        term[key.strip()] = _parse_value(value.strip())
+    if star:
+        term["weight"] = _parse_value(weight.strip())
+    return term
+
+
+def _parse_value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return {"True": True, "False": False, "inf": float("inf")}.get(text, text)

@@ -41,8 +41,8 @@ class TextCNN(nn.Module):
     """Eight layers for sequences of word numbers: an embedding, six convolutions, a linear layer.
 
     wang2021 uses an 8-layer 1D-CNN on 20 Newsgroups without printing its widths; these are ours.
-    Word 0 is padding. Each pair of convolutions halves the length; the largest value over what
-    remains goes to the linear layer.
+    Word 0 is padding. Each convolution is followed by pooling that halves the length; the largest
+    value over what remains goes to the linear layer.
 
     Parameters
     ----------
@@ -61,11 +61,12 @@ class TextCNN(nn.Module):
         self.embedding = nn.Embedding(vocabulary_size, dimensions, padding_idx=0)
         layers: list[nn.Module] = []
         channels = dimensions
-        for _ in range(3):
+        for _ in range(6):
             layers += [
-                nn.Conv1d(channels, width, 5, padding=2), nn.ReLU(),
-                nn.Conv1d(width, width, 5, padding=2), nn.ReLU(), nn.MaxPool1d(2),
-            ]  # fmt: skip
+                nn.Conv1d(channels, width, 5, padding=2),
+                nn.ReLU(),
+                nn.MaxPool1d(2, ceil_mode=True),
+            ]
             channels = width
         self.body = nn.Sequential(*layers)
         self.head = nn.Linear(width, num_classes)

@@ -1,0 +1,50 @@
+"""The command line: each command calls one function and prints what it returns."""
+
+from __future__ import annotations
+
+import io
+import signal
+import sys
+from typing import Annotated
+
+import typer
+
+from calibrant import __version__
+from calibrant.cli import _calibrate, _data, _measure, _train
+
+TERMINATED = 143
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Honest probabilities for neural classifiers: measure, train, repair, compare.",
+)
+for part in (_measure, _calibrate, _train, _data):
+    app.add_typer(part.app)
+
+
+def _version(value: bool) -> None:  # noqa: FBT001 - Typer calls it so
+    if value:
+        typer.echo(f"calibrant {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Honest probabilities for neural classifiers."""
+
+
+def main() -> None:
+    """Entry point of the ``calibrant`` command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without − or … shows a ? instead
+            stream.reconfigure(errors="replace")
+    # Ended by a scheduler, too, unfinished files are removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    app()

@@ -1,0 +1,110 @@
+"""What the commands share: options, errors on one line, progress, output."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from functools import wraps
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from calibrant._checks import CalibrationWarning, ConvergenceError, InputError, refuse
+
+BAD_INPUT = 2
+
+
+class Binning(StrEnum):
+    """How confidences are cut into bins."""
+
+    width = "width"
+    mass = "mass"
+
+
+Bins = Annotated[int, typer.Option(help="Bins of the ECE family.")]
+Norm = Annotated[float, typer.Option(help="Order p of the ECE's norm; inf for the largest gap.")]
+BinningOption = Annotated[Binning, typer.Option(help="Bins of equal width or of equal mass.")]
+Level = Annotated[float, typer.Option(help="Confidence level of the intervals.")]
+Replicates = Annotated[int, typer.Option(help="Bootstrap replicates.")]
+Seed = Annotated[int, typer.Option(help="Seed of the resampling: same seed, same intervals.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
+Metrics = Annotated[
+    str | None, typer.Option(help="Names, separated by commas; default: the panel.")
+]
+
+
+def one_line_errors(command: Callable[..., None]) -> Callable[..., None]:
+    """Bad input ends with exit code 2 and one line, never with a traceback."""
+
+    @wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except (InputError, ConvergenceError, OSError, MemoryError) as error:
+            fail(one_line(error) or type(error).__name__)
+
+    return wrapped
+
+
+def one_line(message: object) -> str:
+    return " ".join(str(message).split())
+
+
+def fail(message: str) -> NoReturn:
+    typer.echo(f"calibrant: {message}", err=True)
+    raise typer.Exit(BAD_INPUT)
+
+
+@contextmanager
+def one_line_warnings() -> Iterator[None]:
+    """What a fit warns of, once each, as a line on stderr."""
+    seen: set[str] = set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", CalibrationWarning)
+        usual = warnings.showwarning
+
+        def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+            text = one_line(message)
+            if not issubclass(category, CalibrationWarning):
+                usual(message, category, *where, **more)
+            elif text not in seen:
+                seen.add(text)
+                typer.echo(f"calibrant: warning: {text}", err=True)
+
+        warnings.showwarning = show
+        yield
+
+
+@contextmanager
+def progress(what: str, unit: str = "rows") -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on a terminal; nothing elsewhere."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+               TextColumn(unit), TimeRemainingColumn())  # fmt: skip
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda now, done, total: bar.update(
+            task, description=now, completed=done, total=total
+        )
+
+
+def show(data: Any, text: str, *, as_json: bool, as_csv: bool) -> None:
+    if as_json and as_csv:
+        raise refuse("--json/--csv", "takes one of the two", "got both", "Drop one.")
+    if as_json:
+        typer.echo(json.dumps(data.to_dict(), indent=2))
+    elif as_csv:
+        table = data.to_arrow()
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(table.column_names)
+        writer.writerows(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    else:
+        typer.echo(text)

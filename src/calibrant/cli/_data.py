@@ -1,0 +1,51 @@
+"""The commands ``data list`` and ``data get``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from calibrant._checks import refuse
+from calibrant.cli._common import one_line_errors
+
+data = typer.Typer(no_args_is_help=True, help="Data sets: what there is, and how to get it.")
+app = typer.Typer()
+app.add_typer(data, name="data")
+
+
+@data.command("list")
+@one_line_errors
+def list_command() -> None:
+    """List the data sets and shifted test sets that load by name."""
+    from calibrant.data import DATASETS, SHIFTS  # noqa: PLC0415
+
+    table = Table("name", "kind", "what", box=None, pad_edge=False)
+    for info in DATASETS.values():
+        table.add_row(info.name, info.kind, info.description)
+    for shift in SHIFTS.values():
+        table.add_row(shift.name, "shift", shift.description)
+    Console().print(table)
+
+
+@data.command("get")
+@one_line_errors
+def get_command(
+    name: Annotated[str, typer.Argument(help="Name of a data set.")],
+    *,
+    folder: Annotated[
+        Path | None, typer.Option("--data-dir", help="Where to put it; default: CALIBRANT_DATA.")
+    ] = None,
+) -> None:
+    """Download a data set; an interrupted download goes on, a wrong checksum is refused."""
+    from calibrant.data import download  # noqa: PLC0415
+
+    if folder is None and "CALIBRANT_DATA" not in os.environ:
+        rule, advice = "must say where the files go", "Set CALIBRANT_DATA or pass --data-dir."
+        raise refuse("--data-dir", rule, "got none", advice)
+    path = download(name, folder or Path(os.environ["CALIBRANT_DATA"]))
+    typer.echo(f"Wrote {path}.")

@@ -1,0 +1,139 @@
+"""The commands ``train`` and ``predict``. PyTorch is loaded when they run, not before."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from calibrant import measure
+from calibrant.calibrate import parse_options
+from calibrant.cli._common import fail, one_line_errors
+
+if TYPE_CHECKING:
+    from calibrant.data import Dataset
+    from calibrant.train import Moment
+
+app = typer.Typer()
+
+SHOWN = ["accuracy", "nll", "brier", "ece", "auroc"]
+DataOption = Annotated[str, typer.Option(help="Name of a data set, or a file of your own: d.npz.")]
+DataFolder = Annotated[
+    Path | None, typer.Option("--data-dir", help="Where the files are; default: CALIBRANT_DATA.")
+]
+
+
+@app.command("train")
+@one_line_errors
+def train_command(
+    *,
+    data: DataOption,
+    out: Annotated[Path, typer.Option(help="Folder of the run; an interrupted one goes on.")],
+    model: Annotated[str, typer.Option(help="Name of a network.")] = "resnet20",
+    objective: Annotated[
+        str, typer.Option(help='Such as "focal:gamma=3" or "cross_entropy + 2*mmce".')
+    ] = "cross_entropy",
+    recipe: Annotated[str, typer.Option(help="Name of a recipe.")] = "cifar",
+    option: Annotated[
+        list[str] | None, typer.Option(help='Of the recipe, such as "learning_rate=0.05".')
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs, instead of the recipe's.")] = None,
+    calibration: Annotated[
+        float, typer.Option(help="Training samples kept for calibration: a share or a number.")
+    ] = 0.1,
+    train_size: Annotated[int | None, typer.Option(help="Train on fewer samples.")] = None,
+    seed: Annotated[int, typer.Option(help="Of split, weights, order, augmentation.")] = 0,
+    stop: Annotated[str | None, typer.Option(help="Stop early by nll, ece or refinement.")] = None,
+    patience: Annotated[int, typer.Option(help="Epochs that --stop waits.")] = 10,
+    telemetry: Annotated[bool, typer.Option(help="Record every epoch on the test set.")] = True,
+    precision: Annotated[str, typer.Option(help="auto, bf16 or fp32.")] = "auto",
+    compiled: Annotated[bool, typer.Option("--compile", help="Use torch.compile.")] = False,
+    data_dir: DataFolder = None,
+) -> None:
+    """Train a network and write its weights, records and predictions.
+
+    Under torchrun the processes share each batch. Run it again after an interruption and it goes
+    on from the last epoch, to the same weights.
+    """
+    from calibrant.train import EarlyStopping, TrainingError, get_recipe, train  # noqa: PLC0415
+
+    changes: dict[str, Any] = parse_options(option or [])
+    if epochs is not None:
+        changes["epochs"] = epochs
+    chosen = get_recipe(recipe, **changes)
+    stopping = None if stop is None else EarlyStopping(stop, patience)  # type: ignore[arg-type]
+    dataset = _load(data, data_dir)
+    whole = int(calibration) if calibration >= 1 else calibration
+    try:
+        with _bar() as report:
+            trained = train(
+                dataset, model=model, objective=objective, recipe=chosen, seed=seed, out=out,
+                calibration=whole, train_size=train_size, telemetry=telemetry, stop=stopping,
+                precision=precision, compiled=compiled, report=report,
+            )  # fmt: skip
+    except TrainingError as error:
+        fail(str(error))
+    typer.echo(str(measure(trained.predictions["test"], metrics=SHOWN, replicates=200)))
+    typer.echo(f"\nWrote {out}: weights, epochs.parquet, calibration.npz, test.npz.")
+
+
+@app.command("predict")
+@one_line_errors
+def predict_command(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    *,
+    out: Annotated[Path, typer.Option(help="Predictions to write: preds.npz.")],
+    data: Annotated[
+        str | None, typer.Option(help="The data it was trained on; default: by its name.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="train, calibration or test.")] = "test",
+    shift: Annotated[
+        str | None, typer.Option(help='A shifted test set, such as "cifar10-c/fog/3".')
+    ] = None,
+    data_dir: DataFolder = None,
+) -> None:
+    """Predict with a trained network: logits and labels, for measure and calibrate."""
+    from calibrant.data import load_shift  # noqa: PLC0415
+    from calibrant.train import predict, read_run  # noqa: PLC0415
+
+    dataset = _load(data or read_run(run)["data"], data_dir)
+    shifted = None if shift is None else load_shift(shift, folder=data_dir)[:2]
+    p = predict(run, dataset, part=split, shift=shifted)
+    p.save(out)
+    typer.echo(f"Wrote {out}: {p.num_samples:,} predictions of {p.num_classes} classes.")
+
+
+def _load(name: str, folder: Path | None) -> Dataset:
+    from calibrant.data import load  # noqa: PLC0415
+
+    return load(name, folder=folder)
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[Moment], None] | None]:
+    """A bar with loss, accuracy, ECE, speed and time left; nothing where no terminal is."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    text = TextColumn("epoch {task.description}"), TextColumn("{task.fields[now]}")
+    columns = (text[0], BarColumn(), text[1], TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("1", total=None, now="")
+
+        def report(at: Moment) -> None:
+            now = f"loss {at.loss:.3f}"
+            if "test_error" in at.last:
+                accuracy, ece = 1 - at.last["test_error"], at.last["test_ece"]
+                now += f" · accuracy {accuracy:.1%} · ECE {ece:.1%}"
+            now += f" · {at.images_per_second:,.0f}/s"
+            done, total = at.epoch * at.steps + at.step, at.epochs * at.steps
+            bar.update(task, description=f"{at.epoch + 1}/{at.epochs}", completed=done, total=total,
+                       now=now)  # fmt: skip
+
+        yield report

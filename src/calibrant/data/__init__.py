@@ -1,0 +1,59 @@
+"""Data sets as their authors publish them, your own, embedded ones; splits and corruptions.
+
+``DATASETS`` lists the sets and ``SHIFTS`` the shifted test sets; :func:`load` and
+:func:`load_shift` read them, :func:`download` fetches them. Files are looked for in the folder
+that the environment variable ``CALIBRANT_DATA`` names. They come from outside and are treated as
+hostile: nothing is unpickled, and sizes are checked before anything is allocated.
+
+``calibrant.data.augment`` augments batches in PyTorch; nothing else here imports it.
+"""
+
+from calibrant.data._archives import unpack
+from calibrant.data._cifar import load_cifar10h
+from calibrant.data._corruptions import CORRUPTIONS, Corruption, corrupt
+from calibrant.data._dataset import Dataset
+from calibrant.data._image_folders import ImageFiles
+from calibrant.data._news import strip_message
+from calibrant.data._signals import signals
+from calibrant.data._splits import Split, split
+from calibrant.data._synthetic import synthetic
+from calibrant.data._table import (
+    DATASETS,
+    SHIFTS,
+    DatasetInfo,
+    ShiftInfo,
+    download,
+    load,
+    load_shift,
+)
+from calibrant.data._text import Vocabulary, load_glove, tokenise
+from calibrant.data._trees import TreeBatch, Trees, batch_trees, make_trees
+
+__all__ = [
+    "CORRUPTIONS",
+    "DATASETS",
+    "SHIFTS",
+    "Corruption",
+    "Dataset",
+    "DatasetInfo",
+    "ImageFiles",
+    "ShiftInfo",
+    "Split",
+    "TreeBatch",
+    "Trees",
+    "Vocabulary",
+    "batch_trees",
+    "corrupt",
+    "download",
+    "load",
+    "load_cifar10h",
+    "load_glove",
+    "load_shift",
+    "make_trees",
+    "signals",
+    "split",
+    "strip_message",
+    "synthetic",
+    "tokenise",
+    "unpack",
+]

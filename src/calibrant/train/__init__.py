@@ -1,0 +1,24 @@
+"""Training that sees calibration happen: one loop, the recipes of the papers, a record an epoch."""
+
+from calibrant.train._checkpoint import TrainingError
+from calibrant.train._loop import Moment, Trained, train
+from calibrant.train._precision import choose_precision
+from calibrant.train._predict import predict
+from calibrant.train._recipes import RECIPES, Recipe, get_recipe
+from calibrant.train._records import epochs_table, read_run
+from calibrant.train._stopping import EarlyStopping
+
+__all__ = [
+    "RECIPES",
+    "EarlyStopping",
+    "Moment",
+    "Recipe",
+    "Trained",
+    "TrainingError",
+    "choose_precision",
+    "epochs_table",
+    "get_recipe",
+    "predict",
+    "read_run",
+    "train",
+]

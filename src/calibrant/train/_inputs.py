@@ -1,0 +1,124 @@
+"""Samples as a network takes them: whole data sets as tensors, batches by indexing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from calibrant.data import Dataset, batch_trees
+from calibrant.data.augment import random_crop, random_flip
+from calibrant.losses import cutmix, mixup
+from calibrant.train._recipes import Recipe
+
+
+class TreeTensors(NamedTuple):
+    """A batch of trees as tensors, in the form of ``calibrant.data.TreeBatch``."""
+
+    words: Tensor
+    levels: Sequence[Tensor]
+    roots: Tensor
+    labels: Tensor
+
+
+class Inputs:
+    """Batches of one data set, scaled by the mean and spread of its training samples.
+
+    Parameters
+    ----------
+    dataset
+        The data.
+    chosen
+        Numbers of the training samples; mean and spread are theirs.
+    device
+        Where batches go.
+    """
+
+    def __init__(self, dataset: Dataset, chosen: NDArray[np.int64], device: str) -> None:
+        self.kind, self.num_classes, self.device = dataset.kind, dataset.num_classes, device
+        self.samples: dict[str, Any] = {"train": dataset.x_train, "test": dataset.x_test}
+        self.labels = {
+            "train": torch.from_numpy(dataset.y_train), "test": torch.from_numpy(dataset.y_test)
+        }  # fmt: skip
+        if self.kind != "trees":
+            self.samples = {part: torch.as_tensor(x) for part, x in self.samples.items()}
+        self.mean, self.spread = self._scale(self.samples["train"], chosen)
+
+    @classmethod
+    def of(cls, x: Any, like: Inputs) -> Inputs:
+        """Other samples of the same kind, such as a shifted test set, scaled as ``like``."""
+        new = cls.__new__(cls)
+        new.__dict__.update(like.__dict__)
+        samples = x if like.kind == "trees" else torch.as_tensor(x)
+        new.samples = {"test": samples}
+        new.labels = {}
+        return new
+
+    def batch(self, part: str, indices: Tensor) -> Any:
+        """Samples as the network takes them, without augmentation."""
+        return self._ready(self._pick(part, indices))
+
+    def training_batch(
+        self, indices: Tensor, share: Tensor, recipe: Recipe, generator: torch.Generator
+    ) -> tuple[Any, Tensor]:
+        """Augmented samples and labels; the same randomness on every process.
+
+        ``indices`` are the samples of the step, ``share`` the positions this process takes.
+        """
+        x, y = self._pick("train", indices), self.labels["train"][indices]
+        if self.kind == "trees":
+            trees = self._ready(self.samples["train"][indices[share].numpy()])
+            return trees, trees.labels
+        if self.kind == "image" and recipe.crop:
+            x = random_crop(x, padding=recipe.crop, generator=generator)
+        if self.kind == "image" and recipe.flip:
+            x = random_flip(x, generator=generator)
+        if recipe.mixup or recipe.cutmix:
+            mix = mixup if recipe.mixup else cutmix
+            x, y = mix(
+                self._scaled(x), y, num_classes=self.num_classes,
+                alpha=recipe.mixup or recipe.cutmix, generator=generator,
+            )  # fmt: skip
+            return self._placed(x[share]), y[share].to(self.device)
+        return self._ready(x[share]), y[share].to(self.device)
+
+    def _pick(self, part: str, indices: Tensor) -> Any:
+        samples = self.samples[part]
+        return samples[indices.numpy()] if self.kind == "trees" else samples[indices]
+
+    def _ready(self, x: Any) -> Any:
+        if self.kind == "trees":
+            return _tree_tensors(x, self.device)
+        return self._placed(self._scaled(x))
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        if self.kind == "tokens":
+            return x
+        return x.float().sub_(self.mean).mul_(1 / self.spread)
+
+    def _placed(self, x: Tensor) -> Tensor:
+        x = x.to(self.device, non_blocking=True)
+        return x.contiguous(memory_format=torch.channels_last) if self.kind == "image" else x
+
+    def _scale(self, x: Any, chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """Mean and spread of each channel or feature over the training samples."""
+        if self.kind in ("tokens", "trees"):
+            return torch.zeros(()), torch.ones(())
+        some = x[torch.from_numpy(chosen[:20_000])].double()
+        axes = [axis for axis in range(some.ndim) if axis != 1]
+        spread, mean = torch.std_mean(some, axes, keepdim=True, correction=0)
+        return mean[0].float(), spread[0].where(spread[0] > 0, 1).float()
+
+
+def _tree_tensors(trees: Any, device: str) -> TreeTensors:
+    batch = batch_trees(trees)
+
+    def tensor(values: NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(values).to(device)
+
+    levels = [tensor(level) for level in batch.levels]
+    return TreeTensors(tensor(batch.words), levels, tensor(batch.roots), tensor(batch.labels))

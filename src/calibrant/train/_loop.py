@@ -1,0 +1,384 @@
+"""The training loop: one network, one objective, one recipe, one seed; resumable at every epoch."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from calibrant._checks import check_seed, refuse
+from calibrant.data import Dataset, Split, split
+from calibrant.losses import CorrectnessHistory, Objective, parse_objective
+from calibrant.predictions import Predictions
+from calibrant.train._checkpoint import TrainingError, load_checkpoint, save_checkpoint
+from calibrant.train._forward import autocast, forward, network_for
+from calibrant.train._inputs import Inputs
+from calibrant.train._precision import choose_precision
+from calibrant.train._processes import Processes, processes
+from calibrant.train._recipes import Recipe, get_recipe
+from calibrant.train._records import write_run
+from calibrant.train._stopping import EarlyStopping
+from calibrant.train._telemetry import TrainingRecord, head_norm, record_on_test
+
+# Test samples looked at after an epoch, as a share of the training samples: with it the record
+# stays below a tenth of the time. The last epoch always sees all.
+LOOKED_AT = 0.15
+GRADIENT_CHECK_EVERY = 25
+LARGEST_GRADIENT = 1e6
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A trained network with its predictions and its history.
+
+    Attributes
+    ----------
+    model
+        The network, ready to predict.
+    predictions
+        On the ``calibration`` and ``test`` samples.
+    epochs
+        One mapping an epoch, with the losses, errors and temperatures of the time.
+    learned
+        For each training sample the epoch from which it stayed right, -1 if it is wrong.
+    split
+        Which samples were trained on.
+    settings
+        All that determines the run.
+    """
+
+    model: nn.Module
+    predictions: Mapping[str, Predictions]
+    epochs: list[dict[str, float]]
+    learned: NDArray[np.int64]
+    split: Split
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where training stands, for a progress bar."""
+
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    loss: float
+    images_per_second: float
+    last: Mapping[str, float]
+
+
+def train(  # noqa: PLR0913
+    dataset: Dataset,
+    *,
+    model: str,
+    objective: str | Mapping[str, Any] = "cross_entropy",
+    recipe: Recipe | str = "quick",
+    seed: int = 0,
+    calibration: float | int = 0.1,
+    train_size: int | None = None,
+    calibration_size: int | None = None,
+    model_options: Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    telemetry: bool = True,
+    precision: str = "auto",
+    compiled: bool = False,
+    stop: EarlyStopping | None = None,
+    report: Callable[[Moment], None] | None = None,
+) -> Trained:
+    """Train a network and predict on the calibration and test samples.
+
+    The same arguments give the same weights, bit for bit, on one machine and number of threads.
+    With ``out`` every epoch is saved, and the same call after an interruption goes on where it
+    stopped, to the same weights. Under ``torchrun`` the processes share each batch.
+
+    Parameters
+    ----------
+    dataset
+        From ``calibrant.data.load``.
+    model
+        Name in ``calibrant.models.MODELS``.
+    objective
+        A line such as ``"focal:gamma=3 + 0.5*mmce"``, or the mapping of ``Objective.from_config``.
+    recipe
+        A ``Recipe``, or a name in ``RECIPES``.
+    seed
+        Of the split, the weights, the order and the augmentation.
+    calibration
+        How many training samples (or which share) to keep for calibration.
+    train_size, calibration_size
+        Fewer of either, nested in the larger.
+    model_options
+        Further options of the network.
+    out
+        Folder for checkpoint, records and predictions.
+    telemetry
+        Whether to record each epoch on the test samples.
+    precision
+        "bf16", "fp32", or "auto" for what this machine is faster with.
+    compiled
+        Whether to use ``torch.compile``.
+    stop
+        When to stop early.
+    report
+        Called a few times a second with where training stands.
+
+    Examples
+    --------
+    >>> from calibrant.data import load
+    >>> trained = train(load("signals"), model="cnn1d", recipe=Recipe(epochs=1, optimizer="adamw",
+    ...     learning_rate=0.001))
+    >>> sorted(trained.predictions)
+    ['calibration', 'test']
+    """
+    recipe = get_recipe(recipe) if isinstance(recipe, str) else recipe
+    config = parse_objective(objective) if isinstance(objective, str) else dict(objective)
+    parts: dict[str, Any] = {
+        "calibration": calibration, "train_size": train_size, "calibration_size": calibration_size,
+    }  # fmt: skip
+    chosen = split(dataset.y_train, seed=check_seed(seed), **parts)
+    with processes() as group:
+        settings = {
+            "data": dataset.name, "data_hash": dataset.hash, "split": parts,
+            "split_hash": chosen.hash,
+            "model": model, "model_options": dict(model_options or {}), "objective": config,
+            "recipe": asdict(recipe), "seed": seed, "telemetry": telemetry,
+            "precision": choose_precision(precision, group.device), "processes": group.count,
+            "stop": None if stop is None else asdict(stop),
+        }  # fmt: skip
+        settings = json.loads(json.dumps(settings))  # as a file gives them back
+        run = _Run(dataset, chosen, recipe, settings, group, compiled=compiled)
+        folder = None if out is None else Path(out)
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            run.resume(folder)
+        while run.epoch < recipe.epochs and not run.stopped:
+            run.train_epoch(report, folder)
+            run.observe(chosen, stop)
+            if folder is not None and group.first:
+                run.save(folder)
+        trained = run.result(chosen)
+        if folder is not None and group.first:
+            write_run(folder, trained)
+        return trained
+
+
+class _Run:
+    """What changes during training, in one place, so that it can be saved and loaded whole."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        chosen: Split,
+        recipe: Recipe,
+        settings: dict[str, Any],
+        group: Processes,
+        *,
+        compiled: bool,
+    ) -> None:
+        self.recipe, self.settings, self.group = recipe, settings, group
+        self.places = torch.from_numpy(chosen.train)
+        self.inputs = Inputs(dataset, chosen.train, group.device)
+        torch.manual_seed(settings["seed"])
+        self.model = network_for(dataset, settings, group.device)
+        self.net = _wrapped(self.model, group, compiled=compiled)
+        self.objective = _objective(settings["objective"], dataset.kind, group).to(group.device)
+        self.optimizer = recipe.make_optimizer(self.model.parameters())
+        self.record = TrainingRecord(len(chosen.train))
+        self.history = CorrectnessHistory(len(chosen.train)).to(group.device)
+        self.ranks = any(term.loss.per_batch for term in self.objective.secondaries)
+        self.epoch, self.stopped = 0, False
+        self.rows: list[dict[str, float]] = []
+        self.best_score, self.best_epoch = math.inf, 0
+        self.best: dict[str, Tensor] = {}
+
+    # --- one epoch ----------------------------------------------------------------------------
+
+    def train_epoch(self, report: Callable[[Moment], None] | None, folder: Path | None) -> None:
+        """Go through the training samples once. Its randomness depends on seed and epoch only."""
+        generator = torch.Generator().manual_seed(_mixed(self.settings["seed"], self.epoch))
+        torch.manual_seed(_mixed(self.settings["seed"], self.epoch, 1 + self.group.rank))
+        order = torch.randperm(len(self.places), generator=generator)
+        steps = torch.split(order, self.recipe.batch_size)
+        self.model.train()
+        start = told = time.perf_counter()
+        for step, batch in enumerate(steps):
+            share = self.group.share(torch.arange(len(batch)))
+            if not len(share):
+                continue
+            rate = self.recipe.rate((self.epoch + step / len(steps)) / self.recipe.epochs)
+            loss = self._step(batch, share, rate, generator)
+            if not math.isfinite(loss):
+                self._give_up(f"the loss became {loss}", step, folder)
+            if step % GRADIENT_CHECK_EVERY == 0:
+                self._check_gradient(step, folder)
+            now = time.perf_counter()
+            if report is not None and (now - told > 0.1 or step == len(steps) - 1):  # noqa: PLR2004
+                told, done = now, (step + 1) * self.recipe.batch_size
+                speed, last = done / (now - start), self.rows[-1] if self.rows else {}
+                report(
+                    Moment(self.epoch, self.recipe.epochs, step + 1, len(steps), loss, speed, last)
+                )
+        row = {"epoch": self.epoch, "learning_rate": rate, "seconds": time.perf_counter() - start}
+        self.rows.append(row | self.record.finish(self.epoch))
+        self.epoch += 1
+
+    def _step(self, batch: Tensor, share: Tensor, rate: float, generator: torch.Generator) -> float:
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        x, y = self.inputs.training_batch(self.places[batch], share, self.recipe, generator)
+        mine = batch[share]
+        extra = {"correctness": self.history.rate(mine)} if self.ranks else {}
+        self.optimizer.zero_grad(set_to_none=True)
+        with autocast(self.settings, self.group.device):
+            z = self.net(x)
+        loss = self.objective(z.float(), y, **extra)
+        loss.backward()
+        if self.recipe.clip:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip)
+        self.optimizer.step()
+        self._note(mine, z, x)
+        return float(loss.detach())
+
+    def _note(self, mine: Tensor, z: Tensor, x: Any) -> None:
+        """Remember how each training sample was predicted."""
+        roots = z[x.roots] if self.inputs.kind == "trees" else z
+        labels = self.inputs.labels["train"][self.places[mine]].to(z.device)
+        self.record.add(mine, roots, labels)
+        if self.ranks:
+            self.history.update(mine.to(z.device), roots.detach().float(), labels)
+
+    def _check_gradient(self, step: int, folder: Path | None) -> None:
+        grads = [p.grad for p in self.model.parameters() if p.grad is not None]
+        norm = float(nn.utils.get_total_norm(grads))
+        if not norm < LARGEST_GRADIENT:
+            self._give_up(f"the gradient's norm became {norm:g}", step, folder)
+
+    def _give_up(self, what: str, step: int, folder: Path | None) -> None:
+        last = "no epoch was finished before"
+        if self.epoch and folder is not None:
+            last = f"the last good checkpoint, after epoch {self.epoch}, is in {folder}"
+        raise TrainingError(
+            f"In epoch {self.epoch + 1}, step {step + 1}, {what}; {last}. "
+            f"Try a lower learning rate than {self.recipe.learning_rate:g}, or clip=1."
+        )
+
+    # --- looking ------------------------------------------------------------------------------
+
+    def observe(self, chosen: Split, stop: EarlyStopping | None) -> None:
+        """Record the epoch on the test samples, and decide whether to stop."""
+        start = time.perf_counter()
+        if self.settings["telemetry"]:
+            self.rows[-1] |= head_norm(self.model)
+            count = len(self.inputs.labels["test"])
+            if self.epoch < self.recipe.epochs:
+                count = min(count, max(500, int(LOOKED_AT * len(self.places))))
+            self.rows[-1] |= record_on_test(self.predict("test", np.arange(count)))
+            self.rows[-1]["test_samples"] = count
+        if stop is not None:
+            score = stop.score(self.predict("train", chosen.calibration))
+            self.rows[-1][f"calibration_{stop.by}"] = score
+            if score < self.best_score:
+                self.best_score, self.best_epoch = score, self.epoch
+                self.best = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
+            self.stopped = self.epoch - self.best_epoch >= stop.patience
+        self.rows[-1]["record_seconds"] = time.perf_counter() - start
+
+    def predict(self, part: str, indices: NDArray[np.int64]) -> Predictions:
+        """Predictions on samples of the training or the test set."""
+        logits = forward(self.model, self.inputs, part, indices, self.group, self.settings)
+        return Predictions(logits=logits, labels=self.inputs.labels[part][indices].numpy())
+
+    # --- saving -------------------------------------------------------------------------------
+
+    def save(self, folder: Path) -> None:
+        tensors = {
+            "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(),
+            "learned": self.record.learned, "history": self.history.state_dict(),
+            "best": self.best,
+        }  # fmt: skip
+        facts = {
+            "epoch": self.epoch, "rows": self.rows, "settings": self.settings,
+            "stopped": self.stopped, "best_score": self.best_score, "best_epoch": self.best_epoch,
+        }  # fmt: skip
+        save_checkpoint(folder, tensors, facts)
+
+    def resume(self, folder: Path) -> None:
+        """Go on from the checkpoint in the folder, if it is of the same run."""
+        found = load_checkpoint(folder)
+        if found is None:
+            return
+        tensors, facts = found
+        for name, value in self.settings.items():
+            if facts["settings"].get(name) != value:
+                rule = f"holds a run with another {name}"
+                got = f"got {facts['settings'].get(name)!r} there and {value!r} here"
+                raise refuse("out", rule, got, "Choose another folder.")
+        self.model.load_state_dict(tensors["model"])
+        self.optimizer.load_state_dict(tensors["optimizer"])
+        self.record.learned = tensors["learned"]
+        self.history.load_state_dict(tensors["history"])
+        self.best = tensors["best"]
+        self.epoch, self.rows, self.stopped = facts["epoch"], facts["rows"], facts["stopped"]
+        self.best_score, self.best_epoch = facts["best_score"], facts["best_epoch"]
+
+    def result(self, chosen: Split) -> Trained:
+        """Predict with the final weights, or with the best of early stopping."""
+        if self.best:
+            self.model.load_state_dict(self.best)
+        everything = {"test": ("test", np.arange(len(self.inputs.labels["test"])))}
+        if len(chosen.calibration):
+            everything["calibration"] = ("train", chosen.calibration)
+        predictions = {name: self.predict(*where) for name, where in everything.items()}
+        return Trained(
+            self.model.eval(), predictions, self.rows, self.record.learned.numpy(), chosen,
+            self.settings,
+        )  # fmt: skip
+
+
+def _wrapped(model: nn.Module, group: Processes, *, compiled: bool) -> Any:
+    """The network as it is called in training: compiled, distributed, all nodes of trees."""
+    net: Any = _AllNodes(model) if hasattr(model, "nodes") else model
+    if compiled:
+        net = torch.compile(net)
+    if group.count > 1:
+        if group.device == "cuda":
+            net = nn.SyncBatchNorm.convert_sync_batchnorm(net)  # type: ignore[no-untyped-call]
+        net = DistributedDataParallel(net)
+    return net
+
+
+class _AllNodes(nn.Module):
+    """Trains a tree network on the labels of all nodes."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, trees: Any) -> Tensor:
+        logits: Tensor = self.model.nodes(trees)
+        return logits
+
+
+def _objective(config: Mapping[str, Any], kind: str, group: Processes) -> Objective:
+    options = dict(config)
+    if kind == "trees":
+        options["ignore_index"] = -1  # nodes without a label
+    if group.count > 1:
+        options["gather"] = True
+    return Objective.from_config(options)
+
+
+def _mixed(*numbers: int) -> int:
+    """One seed from several numbers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))

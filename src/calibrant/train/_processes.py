@@ -1,0 +1,66 @@
+"""One process or several: who we are, and how results come together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Rank of this process among ``count``, and the device it works on."""
+
+    rank: int = 0
+    count: int = 1
+    device: str = "cpu"
+
+    @property
+    def first(self) -> bool:
+        """Whether this one writes files and shows progress."""
+        return self.rank == 0
+
+    def share(self, indices: Tensor) -> Tensor:
+        """Return our part of the samples of a step; what does not divide is left out."""
+        if self.count == 1:
+            return indices
+        size = len(indices) // self.count
+        return indices[self.rank * size : (self.rank + 1) * size]
+
+    def join(self, rows: NDArray[np.float32], total: int) -> NDArray[np.float32]:
+        """Put the rows ``rank``, ``rank + count``, … of each process back into one array."""
+        if self.count == 1:
+            return rows
+        most = -(-total // self.count)
+        padded = torch.zeros(most, *rows.shape[1:])
+        padded[: len(rows)] = torch.from_numpy(rows)
+        parts = [torch.empty_like(padded, device=self.device) for _ in range(self.count)]
+        dist.all_gather(parts, padded.to(self.device))
+        return torch.stack(parts, 1).flatten(0, 1)[:total].cpu().numpy()
+
+
+@contextmanager
+def processes(device: str | None = None) -> Iterator[Processes]:
+    """Join the run that ``torchrun`` started, if any, and leave it at the end."""
+    count = int(os.environ.get("WORLD_SIZE", "1"))
+    chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if count == 1:
+        yield Processes(device=chosen)
+        return
+    ours = not dist.is_initialized()
+    if chosen == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    if ours:
+        dist.init_process_group("nccl" if chosen == "cuda" else "gloo")
+    try:
+        yield Processes(dist.get_rank(), count, chosen)
+    finally:
+        if ours:
+            dist.destroy_process_group()

@@ -1,0 +1,59 @@
+"""The files of a finished run; ``run.json`` is written last, so that existing means finished."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from calibrant._checks import refuse
+from calibrant._files import replacing
+
+if TYPE_CHECKING:
+    from calibrant.train._loop import Trained
+
+FINISHED = "run.json"
+
+
+def write_run(folder: Path, trained: Trained) -> None:
+    """Write weights, records and predictions of a run, then the file that marks it finished."""
+    with replacing(folder / "weights.pt") as temporary:
+        torch.save(trained.model.state_dict(), temporary)
+    with replacing(folder / "epochs.parquet") as temporary:
+        pq.write_table(epochs_table(trained.epochs), temporary)
+    with replacing(folder / "learned.npy") as temporary, Path(temporary).open("wb") as file:
+        np.save(file, trained.learned)
+    for name, p in trained.predictions.items():
+        p.save(folder / f"{name}.npz")
+    with replacing(folder / FINISHED) as temporary:
+        text = json.dumps(dict(trained.settings), indent=1)
+        Path(temporary).write_text(text, encoding="utf-8")
+
+
+def epochs_table(rows: list[dict[str, float]]) -> pa.Table:
+    """One row an epoch; what an epoch did not record is null."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return pa.table({name: [row.get(name) for row in rows] for name in names})
+
+
+def read_run(folder: str | Path) -> dict[str, Any]:
+    """Settings of a finished run."""
+    path = Path(folder) / FINISHED
+    if not path.exists():
+        rule = f"must be the folder of a finished run, with {FINISHED} in it"
+        advice = "Run calibrant train with the same --out to finish it."
+        raise refuse("run", rule, f"got {folder}", advice)
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        rule = "must hold the settings of a run as JSON"
+        raise refuse(str(path), rule, f"got {error}", "Train it again.") from error
+    if not isinstance(found, dict):
+        rule = "must hold the settings of a run as JSON"
+        raise refuse(str(path), rule, f"got {type(found).__name__}", "Train it again.")
+    return found

@@ -1,0 +1,52 @@
+"""When to stop early: on the calibration samples, by NLL, ECE or refinement."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Literal
+
+from calibrant import metrics
+from calibrant._checks import CalibrationWarning, check_choice, check_count
+from calibrant.calibrators import TemperatureScaling
+from calibrant.predictions import Predictions
+
+
+@dataclass(frozen=True)
+class EarlyStopping:
+    """Stop when a quantity on the calibration samples has not improved for ``patience`` epochs.
+
+    The weights of the best epoch are kept.
+
+    Attributes
+    ----------
+    by
+        "nll", "ece", or "refinement": the NLL after temperature scaling, so that training goes on
+        as long as the network becomes better in ways that calibration cannot repair afterwards.
+    patience
+        Epochs to wait for an improvement.
+
+    Examples
+    --------
+    >>> EarlyStopping("refinement", patience=5)
+    EarlyStopping(by='refinement', patience=5)
+    """
+
+    by: Literal["nll", "ece", "refinement"] = "nll"
+    patience: int = 10
+
+    def __post_init__(self) -> None:
+        check_choice("by", self.by, ("nll", "ece", "refinement"))
+        check_count("patience", self.patience, least=1, most=100_000, example=10)
+
+    def score(self, p: Predictions) -> float:
+        """The quantity, lower is better; not a number counts as infinitely bad."""
+        if self.by == "ece":
+            return metrics.ece(p)
+        if self.by == "refinement":
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", CalibrationWarning)
+                p = TemperatureScaling().fit(p).transform(p)
+        value = metrics.nll(p)
+        return math.inf if math.isnan(value) else value

@@ -1,0 +1,107 @@
+"""What is recorded of each epoch: the quantities of mukhoti2020 Figures 1, 2 and wang2021 Figure 4.
+
+Every name ``<part>_<quantity>`` is a column; quantities with ``_correct`` and ``_incorrect`` are
+means over the samples classified right and wrong.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from calibrant import metrics
+from calibrant._checks import CalibrationWarning
+from calibrant.calibrators import TemperatureScaling
+from calibrant.predictions import Confidences, Predictions
+
+
+class TrainingRecord:
+    """Per-sample values of the training predictions of an epoch, and when samples were learned.
+
+    A sample's learned epoch is the first from which it stays right to the end (wang2021, section
+    5.1); -1 while it is wrong. The predictions are those made while training, augmented.
+    """
+
+    NAMES = ("nll", "entropy", "confidence", "correct")
+
+    def __init__(self, count: int) -> None:
+        self.values = torch.full((len(self.NAMES), count), math.nan)
+        self.learned = torch.full((count,), -1, dtype=torch.int64)
+
+    @torch.no_grad()
+    def add(self, places: Tensor, logits: Tensor, labels: Tensor) -> None:
+        """Note the predictions of the samples at ``places``."""
+        log_p = logits.detach().float().log_softmax(1)
+        p = log_p.exp()
+        confidence, predicted = p.max(1)
+        nll = -log_p.gather(1, labels.unsqueeze(1)).squeeze(1)
+        entropy = -(p * log_p).sum(1)
+        correct = (predicted == labels).float()
+        self.values[:, places] = torch.stack([nll, entropy, confidence, correct]).cpu()
+
+    def finish(self, epoch: int) -> dict[str, float]:
+        """Update the learned epochs and summarise the epoch; samples not seen do not count."""
+        right = self.values[3] == 1
+        seen = ~self.values[3].isnan()
+        self.learned[seen & ~right] = -1
+        self.learned[seen & right & (self.learned < 0)] = epoch
+        found = self.values[:, seen].double().numpy()
+        row = _summary("train", *found)
+        self.values.fill_(math.nan)
+        return row
+
+
+def record_on_test(p: Predictions) -> dict[str, float]:
+    """Summarise predictions on the test set, with the temperature that is best on it."""
+    row = _summary("test", -p.label_log_prob, p.entropy, p.confidence, p.correct.astype(float))
+    row["test_max_logit"] = float(p.logits.max(axis=1).mean())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)  # early epochs know nothing yet
+        fitted = TemperatureScaling(objective="ece").fit(p)
+    row["test_optimal_temperature"] = fitted.temperature_
+    row["test_optimal_ece"] = metrics.ece(fitted.transform(p))
+    return row
+
+
+def head_norm(model: nn.Module) -> dict[str, float]:
+    """Norm of the weights of the last layer."""
+    head = getattr(model, "head", None)
+    if not isinstance(head, nn.Linear):
+        return {}
+    return {"head_norm": float(head.weight.detach().norm())}
+
+
+def _summary(
+    part: str,
+    nll: NDArray[np.float64],
+    entropy: NDArray[np.float64],
+    confidence: NDArray[np.float64],
+    correct: NDArray[np.float64],
+) -> dict[str, float]:
+    right = correct > 0
+    row = {
+        f"{part}_nll": _mean(nll), f"{part}_entropy": _mean(entropy),
+        f"{part}_error": 1 - _mean(correct), f"{part}_confidence": _mean(confidence),
+        f"{part}_ece": _ece(confidence, right),
+    }  # fmt: skip
+    for name, mask in (("correct", right), ("incorrect", ~right)):
+        row[f"{part}_nll_{name}"] = _mean(nll[mask])
+        row[f"{part}_entropy_{name}"] = _mean(entropy[mask])
+        row[f"{part}_confidence_{name}"] = _mean(confidence[mask])
+        row[f"{part}_ece_{name}"] = _ece(confidence[mask], right[mask])
+    return row
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    return float(values.mean()) if len(values) else math.nan
+
+
+def _ece(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> float:
+    if not len(confidence):
+        return math.nan
+    return metrics.ece(Confidences(confidence=np.clip(confidence, 0, 1), correct=correct))

@@ -1,0 +1,417 @@
+"""Training: determinism, resuming, records, stopping, faults, several processes, predictions."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from calibrant import InputError, Predictions, metrics
+from calibrant.data import Dataset, load
+from calibrant.train import (
+    RECIPES,
+    EarlyStopping,
+    Recipe,
+    TrainingError,
+    _checkpoint,
+    choose_precision,
+    get_recipe,
+    predict,
+    read_run,
+    train,
+)
+from calibrant.train._telemetry import TrainingRecord, record_on_test
+
+SMALL = Recipe(epochs=3, batch_size=64, optimizer="adamw", learning_rate=0.003, weight_decay=0.0)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def signals() -> Dataset:
+    return load("signals")
+
+
+@pytest.fixture(scope="module")
+def pictures() -> Dataset:
+    """A few colour images, so that crops, flips and mixes have something to do."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 96)
+    x = rng.integers(0, 120, (96, 3, 12, 12)) + 45 * y[:, None, None, None]
+    x = x.astype(np.uint8)
+    return Dataset("pictures", "image", x[:64], y[:64], x[64:], y[64:], ("a", "b", "c"), {})
+
+
+def run(dataset: Dataset, **options: Any):
+    return train(dataset, **{"model": "cnn1d", "recipe": SMALL, **options})
+
+
+def weights(trained) -> list[torch.Tensor]:
+    return list(trained.model.state_dict().values())
+
+
+def same(one, two) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(weights(one), weights(two), strict=True))
+
+
+# --- recipes ----------------------------------------------------------------------------------
+
+
+def test_schedules() -> None:
+    step = Recipe(epochs=350, schedule="step", milestones=(150, 250))
+    rates = [step.rate(epoch / 350) for epoch in (0, 149, 150, 249, 250, 349)]
+    np.testing.assert_allclose(rates, [0.1, 0.1, 0.01, 0.01, 0.001, 0.001])
+    cosine = Recipe(schedule="cosine", learning_rate=1.0)
+    np.testing.assert_allclose([cosine.rate(p) for p in (0, 0.5, 1)], [1, 0.5, 0], atol=1e-12)
+    cycle = Recipe(schedule="one_cycle", learning_rate=1.0)
+    np.testing.assert_allclose(
+        [cycle.rate(p) for p in (0, 0.15, 0.3, 0.65, 1)], [0, 0.5, 1, 0.5, 0]
+    )
+    warm = Recipe(epochs=10, schedule="constant", warmup=2.0, learning_rate=1.0)
+    np.testing.assert_allclose([warm.rate(p) for p in (0, 0.1, 0.2, 0.9)], [0, 0.5, 1, 1])
+
+
+def test_the_papers_recipes() -> None:
+    mukhoti = RECIPES["mukhoti2020"]
+    assert (mukhoti.epochs, mukhoti.batch_size, mukhoti.milestones) == (350, 128, (150, 250))
+    assert RECIPES["mukhoti2020-sst"].optimizer == "adagrad"
+    assert RECIPES["singh2021"].factor == 0.2
+    for recipe in RECIPES.values():
+        assert recipe.make_optimizer([torch.nn.Parameter(torch.zeros(1))])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Recipe(epochs=0), "epochs"),
+        (lambda: Recipe(optimizer="sdg"), "Did you mean 'sgd'"),
+        (lambda: Recipe(learning_rate=-1), "learning_rate"),
+        (lambda: Recipe(mixup=0.2, cutmix=1.0), "cutmix must be 0"),
+        (lambda: get_recipe("mukhoti"), "Did you mean 'mukhoti2020'"),
+        (lambda: get_recipe("quick", epoch=3), "Did you mean 'epochs'"),
+        (lambda: EarlyStopping("nnl"), "Did you mean 'nll'"),
+        (lambda: choose_precision("fp16", "cpu"), "Did you mean"),
+    ],
+)
+def test_bad_settings(call: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+def test_precision_is_asked_of_the_machine() -> None:
+    assert choose_precision("auto", "cpu") in ("bf16", "fp32")
+
+
+# --- determinism and resuming -----------------------------------------------------------------
+
+
+def test_same_seed_same_bits(signals: Dataset) -> None:
+    one, two, other = run(signals), run(signals), run(signals, seed=1)
+    assert same(one, two)
+    assert not same(one, other)
+    assert one.split.hash != other.split.hash
+    assert one.predictions["test"].num_samples == len(signals.y_test)
+    assert one.predictions["calibration"].num_samples == len(one.split.calibration)
+
+
+def test_resume_gives_the_same_weights(signals: Dataset, tmp_path: Path) -> None:
+    """Stopped after each epoch by an error in the report, and begun again."""
+    whole = run(signals)
+
+    def interrupt(epoch: int, at: Any) -> None:
+        if at.epoch == epoch and at.step > 3:
+            raise KeyboardInterrupt
+
+    for epoch in (0, 1, 2):
+        with pytest.raises(KeyboardInterrupt):
+            run(signals, out=tmp_path, report=partial(interrupt, epoch))
+    resumed = run(signals, out=tmp_path)
+    assert same(whole, resumed)
+    np.testing.assert_array_equal(whole.learned, resumed.learned)
+    for a, b in zip(whole.epochs, resumed.epochs, strict=True):
+        assert {k: v for k, v in a.items() if "seconds" not in k} == pytest.approx(
+            {k: v for k, v in b.items() if "seconds" not in k}, nan_ok=True
+        )
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "calibrant.cli", *arguments]
+
+
+def test_killed_and_resumed(tmp_path: Path) -> None:
+    """SIGKILL in the middle, the same command again: the same weights as without it."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    line = ["train", "--data", "signals", "--model", "cnn1d", "--recipe", "quick", "--epochs", "8"]
+    whole = subprocess.run(command(*line, "--out", str(tmp_path / "a")), env=env, check=True,
+                           capture_output=True, text=True, timeout=300)  # fmt: skip
+    assert "ECE" in whole.stdout
+    process = subprocess.Popen(command(*line, "--out", str(tmp_path / "b")), env=env,
+                               stdout=subprocess.DEVNULL)  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "b" / "checkpoint.pt").exists() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "b" / "run.json").exists()
+    subprocess.run(command(*line, "--out", str(tmp_path / "b")), env=env, check=True,
+                   capture_output=True, timeout=300)  # fmt: skip
+    one, two = (torch.load(tmp_path / k / "weights.pt", weights_only=True) for k in "ab")
+    for name, tensor in one.items():
+        assert torch.equal(tensor, two[name])
+    a, b = (Predictions.load(tmp_path / k / "test.npz") for k in "ab")
+    np.testing.assert_array_equal(a.logits, b.logits)
+
+
+def test_another_run_in_the_same_folder_is_refused(signals: Dataset, tmp_path: Path) -> None:
+    run(signals, out=tmp_path)
+    with pytest.raises(InputError, match="holds a run with another objective"):
+        run(signals, out=tmp_path, objective="brier")
+    (tmp_path / "checkpoint.pt").write_bytes(b"broken")
+    with pytest.raises(InputError, match=r"checkpoint\.pt"):
+        run(signals, out=tmp_path)
+
+
+# --- records ----------------------------------------------------------------------------------
+
+
+def test_record_of_an_epoch(signals: Dataset, tmp_path: Path) -> None:
+    trained = run(signals, out=tmp_path)
+    table = pq.read_table(tmp_path / "epochs.parquet")
+    assert table.num_rows == 3
+    last, p = trained.epochs[-1], trained.predictions["test"]
+    assert last["test_samples"] == len(signals.y_test)  # all at the end
+    assert last["test_nll"] == pytest.approx(metrics.nll(p))
+    assert last["test_ece"] == pytest.approx(metrics.ece(p))
+    assert last["test_error"] == pytest.approx(1 - metrics.accuracy(p))
+    right = p.correct
+    assert last["test_nll_incorrect"] == pytest.approx(-p.label_log_prob[~right].mean())
+    assert last["test_entropy_correct"] == pytest.approx(p.entropy[right].mean())
+    assert last["test_ece_correct"] == pytest.approx((1 - p.confidence[right]).mean(), rel=1e-6)
+    assert last["test_optimal_ece"] <= last["test_ece"] + 1e-12
+    assert last["head_norm"] == pytest.approx(
+        float(trained.model.head.weight.detach().norm()), rel=1e-5
+    )
+    assert last["test_max_logit"] == pytest.approx(p.logits.max(1).mean(), rel=1e-5)
+    for name in ("train_nll", "train_entropy", "train_error", "train_ece", "seconds"):
+        assert math.isfinite(last[name])
+    assert np.load(tmp_path / "learned.npy").shape == trained.split.train.shape
+
+
+def test_no_telemetry(signals: Dataset) -> None:
+    quiet = run(signals, telemetry=False)
+    assert "test_nll" not in quiet.epochs[0]
+    assert same(quiet, run(signals))  # looking changes nothing
+
+
+def test_learned_epochs() -> None:
+    """The first epoch from which a sample stays right."""
+    record = TrainingRecord(4)
+    right = [[1, 0, 1, 0], [1, 1, 0, 0], [1, 1, 1, 0]]
+    for epoch, row in enumerate(right):
+        z = torch.zeros(4, 2)
+        z[torch.arange(4), torch.tensor(row)] = 1.0
+        record.add(torch.arange(4), z, torch.ones(4, dtype=torch.int64))
+        found = record.finish(epoch)
+        assert found["train_error"] == pytest.approx(1 - sum(row) / 4)
+    assert record.learned.tolist() == [0, 1, 2, -1]
+
+
+def test_record_of_saturated_predictions() -> None:
+    p = Predictions(logits=[[200.0, 0.0], [0.0, 200.0]], labels=[0, 1])
+    row = record_on_test(p)
+    assert row["test_nll"] < 1e-80
+    assert math.isnan(row["test_nll_incorrect"])
+
+
+# --- stopping and faults ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", ["nll", "ece", "refinement"])
+def test_early_stopping(signals: Dataset, by: Any) -> None:
+    recipe = SMALL.changed(epochs=60, learning_rate=0.01)
+    trained = run(signals, recipe=recipe, stop=EarlyStopping(by, patience=3), telemetry=False)
+    scores = [row[f"calibration_{by}"] for row in trained.epochs]
+    best = int(np.argmin(scores))
+    assert len(scores) < 60
+    assert len(scores) == best + 1 + 3
+    score = EarlyStopping(by).score(trained.predictions["calibration"])
+    assert score == pytest.approx(scores[best], rel=1e-6)  # the weights of the best epoch
+
+
+def test_a_loss_that_is_not_a_number(signals: Dataset, tmp_path: Path) -> None:
+    recipe = SMALL.changed(optimizer="sgd", learning_rate=1e9, schedule="constant", epochs=5)
+    with pytest.raises(TrainingError, match=r"In epoch 1, step \d+, .* became .*learning rate"):
+        run(signals, recipe=recipe, out=tmp_path)
+
+
+def test_fault_after_a_good_epoch_names_the_checkpoint(signals: Dataset, tmp_path: Path) -> None:
+    recipe = SMALL.changed(optimizer="sgd", learning_rate=1e9, schedule="one_cycle", epochs=2000,
+                           batch_size=720)  # fmt: skip
+    with pytest.raises(TrainingError, match="last good checkpoint, after epoch") as caught:
+        run(signals, recipe=recipe, out=tmp_path, telemetry=False)
+    assert str(tmp_path) in str(caught.value)
+    assert (tmp_path / "checkpoint.pt").exists()
+
+
+def test_disk_full(signals: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(signals, recipe=SMALL.changed(epochs=3), out=tmp_path / "whole")
+    calls, real = [], torch.save
+
+    def full(*args: Any, **kwargs: Any) -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            args[1].write(b"half a file")
+            raise OSError(28, "No space left on device")
+        real(*args, **kwargs)
+
+    monkeypatch.setattr(_checkpoint.torch, "save", full)
+    with pytest.raises(
+        TrainingError, match=r"epoch 2 could not be written.*No space left.*is whole"
+    ):
+        run(signals, out=tmp_path / "cut")
+    monkeypatch.undo()
+    assert [path.name for path in (tmp_path / "cut").iterdir()] == ["checkpoint.pt"]
+    resumed = run(signals, out=tmp_path / "cut")
+    whole = torch.load(tmp_path / "whole" / "weights.pt", weights_only=True)
+    for name, tensor in resumed.model.state_dict().items():
+        assert torch.equal(tensor, whole[name])
+
+
+# --- kinds of data and options ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"crop": 2, "flip": True},
+        {"mixup": 0.2},
+        {"cutmix": 1.0, "crop": 2, "flip": True},
+        {"optimizer": "sgd", "nesterov": True, "clip": 1.0, "warmup": 1.0},
+        {"optimizer": "adagrad"},
+    ],
+)
+def test_images(pictures: Dataset, options: dict[str, Any]) -> None:
+    recipe = SMALL.changed(batch_size=16, epochs=2, **options)
+    one = run(pictures, model="resnet8", recipe=recipe)
+    assert same(one, run(pictures, model="resnet8", recipe=recipe))
+    assert all(math.isfinite(row["train_nll"]) for row in one.epochs)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("objective", ["focal + 0.5*mmce", "cross_entropy + correctness_ranking"])
+def test_objectives(pictures: Dataset, precision: str, objective: str) -> None:
+    recipe = SMALL.changed(batch_size=16, epochs=2)
+    trained = run(
+        pictures, model="resnet8", recipe=recipe, objective=objective, precision=precision
+    )
+    assert trained.settings["precision"] == precision
+    assert trained.predictions["test"].logits.dtype == np.float32
+
+
+def test_compiled_is_the_same_network(signals: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda net: real(net, backend="eager"))
+    recipe = SMALL.changed(epochs=1)
+    one = run(signals, recipe=recipe, compiled=True)
+    two = run(signals, recipe=recipe)
+    for a, b in zip(weights(one), weights(two), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_overfits_signals(signals: Dataset) -> None:
+    """The quick study's premise: cross-entropy becomes overconfident within seconds."""
+    trained = run(signals, recipe=get_recipe("quick", epochs=60), telemetry=False)
+    p = trained.predictions["test"]
+    assert trained.epochs[-1]["train_error"] < 0.1
+    assert metrics.mean_confidence(p) > metrics.accuracy(p) + 0.05
+    assert metrics.ece(p) > 0.05
+
+
+# --- predictions ------------------------------------------------------------------------------
+
+
+def test_predict(signals: Dataset, tmp_path: Path) -> None:
+    trained = run(signals, out=tmp_path)
+    for part in ("test", "calibration"):
+        again = predict(tmp_path, signals, part=part)
+        np.testing.assert_array_equal(again.logits, trained.predictions[part].logits)
+        np.testing.assert_array_equal(again.labels, trained.predictions[part].labels)
+    assert predict(tmp_path, signals, part="train").num_samples == len(trained.split.train)
+    shifted = predict(tmp_path, signals, shift=(signals.x_test[:7], signals.y_test[:7]))
+    np.testing.assert_allclose(shifted.logits, trained.predictions["test"].logits[:7], atol=1e-5)
+    with pytest.raises(InputError, match="must be the data the run was trained on"):
+        predict(tmp_path, load("signals", seed=5))
+    with pytest.raises(InputError, match="finished run"):
+        read_run(tmp_path / "none")
+
+
+def test_command_line(tmp_path: Path) -> None:
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command(*arguments), env=env, capture_output=True, text=True,
+                              check=False, timeout=300)  # fmt: skip
+
+    out = tmp_path / "run"
+    done = call("train", "--data", "signals", "--model", "cnn1d", "--recipe", "quick", "--epochs",
+                "2", "--objective", "focal:gamma=3", "--seed", "1", "--out", str(out))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "accuracy" in done.stdout
+    preds = tmp_path / "p.npz"
+    done = call("predict", str(out), "--data", "signals", "--split", "test", "--out", str(preds))
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_array_equal(
+        Predictions.load(preds).logits, Predictions.load(out / "test.npz").logits
+    )
+    done = call("train", "--data", "signals", "--model", "resnet20", "--out", str(tmp_path / "x"))
+    assert done.returncode == 2
+    assert "must take data of the kind 'signal'" in done.stderr
+    done = call("train", "--data", "nothing", "--out", str(tmp_path / "x"))
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "signals" in call("data", "list").stdout
+
+
+# --- several processes ------------------------------------------------------------------------
+
+
+def test_two_processes_equal_one(signals: Dataset, tmp_path: Path) -> None:
+    """torchrun with two processes: the same loss curve, and evaluation merged exactly."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    line = ["-m", "calibrant.cli", "train", "--data", "signals", "--model", "cnn1d", "--recipe",
+            "quick", "--epochs", "3", "--objective", "cross_entropy + 0.5*mmce",
+            "--calibration", "80", "--out", str(tmp_path / "two")]  # fmt: skip
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
+                "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr",
+                "127.0.0.1"]  # fmt: skip
+    done = subprocess.run([*launcher, *line], env=env, capture_output=True, text=True, check=False,
+                          timeout=240)  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    one = run(signals, recipe=get_recipe("quick", epochs=3), calibration=80,
+              objective="cross_entropy + 0.5*mmce")  # fmt: skip
+    table = pq.read_table(tmp_path / "two" / "epochs.parquet").to_pylist()
+    for a, b in zip(one.epochs, table, strict=True):
+        assert b["test_nll"] == pytest.approx(a["test_nll"], abs=1e-4)
+        assert b["test_ece"] == pytest.approx(a["test_ece"], abs=1e-3)
+    p = Predictions.load(tmp_path / "two" / "test.npz")
+    assert p.num_samples == len(signals.y_test)
+    np.testing.assert_array_equal(p.labels, signals.y_test)
+    np.testing.assert_allclose(p.logits, one.predictions["test"].logits, atol=2e-3)
