@@ -368,7 +368,8 @@ class _LogitSweep(_Sweep):
         out.label_log_prob[rows] = label_log_odds - log_norm
         out.label_prob[rows] = label_odds * confidence
         out.brier[rows] = (miss**2 + rest) * confidence**2
-        out.entropy[rows] = np.maximum(log_norm - confidence * log_moment, 0)
+        most = np.log(self.scores.shape[1])  # rounding must not exceed it
+        out.entropy[rows] = np.clip(log_norm - confidence * log_moment, 0, most)
 
 
 class _ProbSweep(_Sweep):
@@ -400,7 +401,7 @@ class _ProbSweep(_Sweep):
         logs[...] = 0
         np.log(probs, out=logs, where=probs > 0)
         out = self.out
-        out.entropy[rows] = np.maximum(-self.row_dot(probs, logs), 0)
+        out.entropy[rows] = np.clip(-self.row_dot(probs, logs), 0, np.log(self.scores.shape[1]))
         flat[top_at] = 0
         rest = self.row_sum(probs)
         squares = self.row_dot(probs, probs)

@@ -156,6 +156,9 @@ def train(  # noqa: PLR0913
             "precision": choose_precision(precision, group.device), "processes": group.count,
             "stop": None if stop is None else asdict(stop),
         }  # fmt: skip
+        if recipe.batch_size < group.count:
+            rule = f"must be at least the number of processes, {group.count}"
+            raise refuse("batch_size", rule, f"got {recipe.batch_size}", "Use fewer processes.")
         settings = json.loads(json.dumps(settings))  # as a file gives them back
         run = _Run(dataset, chosen, recipe, settings, group, compiled=compiled)
         folder = None if out is None else Path(out)
@@ -201,6 +204,7 @@ class _Run:
         self.rows: list[dict[str, float]] = []
         self.best_score, self.best_epoch = math.inf, 0
         self.best: dict[str, Tensor] = {}
+        self.on_test: Predictions | None = None  # of the current weights, on all test samples
 
     # --- one epoch ----------------------------------------------------------------------------
 
@@ -231,7 +235,7 @@ class _Run:
                 )
         row = {"epoch": self.epoch, "learning_rate": rate, "seconds": time.perf_counter() - start}
         self.rows.append(row | self.record.finish(self.epoch))
-        self.epoch += 1
+        self.epoch, self.on_test = self.epoch + 1, None
 
     def _step(self, batch: Tensor, share: Tensor, rate: float, generator: torch.Generator) -> float:
         for group in self.optimizer.param_groups:
@@ -283,8 +287,10 @@ class _Run:
             count = len(self.inputs.labels["test"])
             if self.epoch < self.recipe.epochs:
                 count = min(count, max(500, int(LOOKED_AT * len(self.places))))
-            self.rows[-1] |= record_on_test(self.predict("test", np.arange(count)))
+            seen = self.predict("test", np.arange(count))
+            self.rows[-1] |= record_on_test(seen)
             self.rows[-1]["test_samples"] = count
+            self.on_test = seen if count == len(self.inputs.labels["test"]) else None
         if stop is not None:
             score = stop.score(self.predict("train", chosen.calibration))
             self.rows[-1][f"calibration_{stop.by}"] = score
@@ -336,10 +342,11 @@ class _Run:
         """Predict with the final weights, or with the best of early stopping."""
         if self.best:
             self.model.load_state_dict(self.best)
-        everything = {"test": ("test", np.arange(len(self.inputs.labels["test"])))}
+            self.on_test = None
+        everything = np.arange(len(self.inputs.labels["test"]))
+        predictions = {"test": self.on_test or self.predict("test", everything)}
         if len(chosen.calibration):
-            everything["calibration"] = ("train", chosen.calibration)
-        predictions = {name: self.predict(*where) for name, where in everything.items()}
+            predictions["calibration"] = self.predict("train", chosen.calibration)
         return Trained(
             self.model.eval(), predictions, self.rows, self.record.learned.numpy(), chosen,
             self.settings,
