@@ -12,10 +12,10 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
 	touch $(READY)
 
-demo: $(READY)  ## measure and compare the embedded example predictions
-	$(BIN)/calibrant measure src/calibrant/examples/cross_entropy.npz
+demo: $(READY)  ## which loss and which repair are best on an embedded task: 30 trainings, a minute or two
+	$(BIN)/calibrant study run quick --out demo-results
 	@echo
-	$(BIN)/calibrant compare src/calibrant/examples/cross_entropy.npz src/calibrant/examples/label_smoothing.npz
+	$(BIN)/calibrant measure src/calibrant/examples/cross_entropy.npz
 
 test: $(READY)  ## the test suite
 	$(BIN)/python -m pytest -q -n auto
@@ -33,6 +33,7 @@ bench: $(READY)  ## ratios against floors and peers; rewrites the tables in benc
 	$(BIN)/python benchmarks/calibrators.py
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/study.py
 
 docs: $(READY)  ## the documentation site, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -5,6 +5,10 @@ calibration errors, whose estimates are biased, get the grid bootstrap (see ``_r
 interval is for the error of the population in the same bins or kernel, not for the biased estimate,
 so the estimate can lie outside: an ECE of 1 % with the interval 0 … 0.8 % says that noise alone
 would show more.
+
+All of this is about the samples of one model. What repeated trainings say (mean over seeds, t-test,
+effect size, within-subject errors) is in ``summarise``, ``compare_runs``, ``cohens_d`` and
+``within_subject_sem``; ``pareto_front`` picks what no other setting beats.
 """
 
 from __future__ import annotations
@@ -21,6 +25,15 @@ import numpy as np
 from calibrant import metrics as m
 from calibrant._arrays import Float64, dot
 from calibrant._checks import check_count, check_fraction, check_seed
+from calibrant._over_runs import (
+    RunComparison,
+    RunSummary,
+    cohens_d,
+    compare_runs,
+    pareto_front,
+    summarise,
+    within_subject_sem,
+)
 from calibrant._resampling import (
     STRENGTHS,
     classwise_bounds,
@@ -35,6 +48,28 @@ from calibrant.metrics._classwise import mean_gap_norm, resampled_classwise_cell
 from calibrant.metrics._kernel import median_distance
 from calibrant.metrics._sample import Measurable, Ranked, Sample, rank
 from calibrant.predictions import Confidences, Predictions
+
+__all__ = [
+    "CalibrationTest",
+    "Difference",
+    "Interval",
+    "RunComparison",
+    "RunSummary",
+    "calibrated_draws",
+    "cohens_d",
+    "compare_runs",
+    "consistency_band",
+    "ece_test",
+    "holm",
+    "intervals",
+    "paired_differences",
+    "pareto_front",
+    "skce_test",
+    "spiegelhalter_test",
+    "summarise",
+    "values_of",
+    "within_subject_sem",
+]
 
 LEAST_DRAWS = 20
 

@@ -1,0 +1,80 @@
+"""The study engine: its overhead, two workers against one, evaluation of kept logits."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from calibrant import Predictions
+from calibrant.metrics import METRICS
+from calibrant.results import Store
+from calibrant.study import Local, Study, run_study
+from calibrant.study._execute import evaluate
+from run import machine, table
+
+PAGE = Path(__file__).with_name("STUDY.md")
+SLOW = ("kde_ece", "skce", "mmce", "sweep_ece")  # quadratic, or seconds on purpose
+
+
+def study(seeds: int) -> Study:
+    return Study.parse({
+        "data": "signals", "models": "cnn1d", "recipe": {"name": "quick", "epochs": 40},
+        "calibration": 0.5, "seeds": seeds, "shifts": ["signals/3"], "metrics": ["ece", "nll"],
+        "objectives": ["cross_entropy", "focal"],
+        "calibrators": ["none", "temperature", "histogram"],
+    })  # fmt: skip
+
+
+def timed(workers: int, seeds: int) -> tuple[float, float]:
+    """Seconds of a study, and the share that is not training."""
+    with tempfile.TemporaryDirectory() as folder:
+        chosen = study(seeds)
+        start = time.perf_counter()
+        run_study(chosen, folder, executor=Local(workers, 1))
+        seconds = time.perf_counter() - start
+        facts = [Store(folder).facts(run.key) for run in chosen.runs]
+        trained = sum(found["train_seconds"] for found in facts if found)
+    return seconds, (seconds * workers - trained) / trained
+
+
+def evaluation() -> float:
+    rng = np.random.default_rng(0)
+    z = (2 * rng.standard_normal((20_000, 100))).astype(np.float32)
+    y = (z + rng.gumbel(size=z.shape)).argmax(1)
+    kept = {
+        "calibration": Predictions(logits=z[:10_000], labels=y[:10_000]),
+        "test": Predictions(logits=2 * z[10_000:], labels=y[10_000:]),
+    }
+    names = [name for name in METRICS if name not in SLOW]
+    chosen = Study.parse({
+        "data": "signals", "models": "cnn1d", "objectives": ["focal"], "metrics": names,
+        "calibrators": ["none", "temperature", "histogram", "ensemble_temperature"],
+    })  # fmt: skip
+    start = time.perf_counter()
+    rows = evaluate(chosen.runs[0], chosen.evaluation, kept)
+    seconds = time.perf_counter() - start
+    print(f"{len(names)} metrics, {len(rows)} values")
+    return seconds
+
+
+def main() -> None:
+    one, overhead = timed(1, 10)
+    two, _ = timed(2, 10)
+    rows = [
+        ("20 runs, one worker of one thread", f"{one:.1f} s", ""),
+        ("… time that is not training, over training", f"{100 * overhead:.1f} %", "≤ 2 %"),
+        ("… two workers against one", f"{two / one:.2f} ×", "≤ 0.65"),
+        ("4 calibrators × 20 metrics on 10,000 × 100", f"{evaluation():.2f} s", "≤ 3 s"),
+    ]
+    text = (
+        f"# Studies measured\n\n`make bench` rewrites this page.\n\n{machine()}\n\n{table(rows)}\n"
+    )
+    PAGE.write_text(text, encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,247 @@
+"""The commands ``study run``, ``study status``, ``study table``, ``study tune`` and ``select``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from calibrant._checks import check_choice, refuse
+from calibrant.cli._common import fail, one_line_errors
+
+if TYPE_CHECKING:
+    from calibrant.study import Executor, Run, Status, Study
+
+app = typer.Typer()
+study = typer.Typer(no_args_is_help=True, help="Studies: many trainings from one file, resumable.")
+app.add_typer(study, name="study")
+
+StudyFile = Annotated[str, typer.Argument(help='A TOML file, or "quick", the built-in study.')]
+Out = Annotated[Path, typer.Option(help="Folder of the results.")]
+ExecutorName = Annotated[str, typer.Option(help="local or ray.")]
+Workers = Annotated[int | None, typer.Option(help="Processes; default: a quick probe decides.")]
+Threads = Annotated[int | None, typer.Option(help="Threads of each run.")]
+Address = Annotated[str | None, typer.Option(help="Of an existing Ray cluster.")]
+
+
+@study.command("run")
+@one_line_errors
+def run_command(
+    file: StudyFile,
+    *,
+    out: Out,
+    executor: ExecutorName = "local",
+    workers: Workers = None,
+    threads: Threads = None,
+    address: Address = None,
+    gpus: Annotated[float, typer.Option(help="GPUs of each run, on Ray.")] = 0,
+    retry: Annotated[bool, typer.Option("--retry", help="Repeat runs that failed.")] = False,
+) -> None:
+    """Run what is missing of a study, then say what it found.
+
+    Stopped at any moment, the same command goes on. Exit code 1: some runs failed.
+    """
+    from calibrant.results import read_all  # noqa: PLC0415
+    from calibrant.study import StudyError, answer, run_study  # noqa: PLC0415
+
+    chosen, works = _load(file), _executor(executor, workers, threads, address, gpus)
+    try:
+        with _live(chosen) as report:
+            now = run_study(chosen, out, executor=works, retry=retry, report=report)
+    except StudyError as error:
+        fail(str(error))
+    typer.echo(_counts(now))
+    if now.count("done"):
+        table = read_all(out)
+        typer.echo(_tables(chosen, table))
+        typer.echo(answer(chosen, table))
+    if now.count("failed"):
+        typer.echo(f"calibrant: {now.count('failed')} runs failed; see {out / 'failed'}.", err=True)
+        raise typer.Exit(1)
+
+
+@study.command("status")
+@one_line_errors
+def status_command(
+    file: StudyFile,
+    *,
+    out: Out,
+    workers: Annotated[int, typer.Option(help="Processes, for the time left.")] = 1,
+) -> None:
+    """Show how many runs are done, running, failed and missing, and the time left."""
+    from calibrant.results import Store  # noqa: PLC0415
+    from calibrant.study import status  # noqa: PLC0415
+
+    chosen = _load(file)
+    now = status(chosen, out)
+    typer.echo(_counts(now, workers))
+    store = Store(out)
+    for run in chosen.runs:
+        failure = store.failure(run.key)
+        if now.states[run.key] == "failed" and failure is not None:
+            typer.echo(f"failed: {run}: {failure['error'].splitlines()[0]}")
+
+
+@study.command("table")
+@one_line_errors
+def table_command(
+    out: Annotated[Path, typer.Argument(help="Folder of the results.")],
+    *,
+    rows: Annotated[str, typer.Option(help="Columns that make the rows, by commas.")] = "objective",
+    cols: Annotated[str, typer.Option(help="Columns that make the columns.")] = "calibrator",
+    metric: Annotated[str, typer.Option(help="Name of a metric.")] = "ece",
+    where: Annotated[
+        list[str] | None, typer.Option(help='Fix a column, such as "part=test". Repeatable.')
+    ] = None,
+    spread: Annotated[str, typer.Option(help="std or sem.")] = "std",
+    baseline: Annotated[
+        str | None, typer.Option(help="A column to compare with: ▲ higher, ▼ lower.")
+    ] = None,
+    style: Annotated[str, typer.Option("--format", help="text, markdown, latex or csv.")] = "text",
+) -> None:
+    """Print a table of means over seeds, best in bold, with marks of significance."""
+    from calibrant.results import read_all  # noqa: PLC0415
+    from calibrant.tables import pivot  # noqa: PLC0415
+
+    check_choice("--spread", spread, ("std", "sem"))
+    check_choice("--format", style, ("text", "markdown", "latex", "csv"))
+    fixed = {"part": "test", **_fixed(where or [])}
+    names = [rows.split(","), cols.split(",")]
+    for name in (*names[0], *names[1]):
+        fixed.pop(name, None)
+    made = pivot(read_all(out), rows=names[0], cols=names[1], metric=metric, where=fixed,
+                 spread=spread, baseline=baseline)  # fmt: skip
+    shown = {"text": lambda: made.to_text(color=sys.stdout.isatty()), "markdown": made.to_markdown,
+             "latex": made.to_latex, "csv": made.to_csv}  # fmt: skip
+    typer.echo(shown[style]())
+
+
+@study.command("tune")
+@one_line_errors
+def tune_command(
+    file: StudyFile,
+    *,
+    out: Out,
+    executor: ExecutorName = "local",
+    workers: Workers = None,
+    threads: Threads = None,
+    address: Address = None,
+    within: Annotated[float, typer.Option(help="Accuracy that may be given up.")] = 0.01,
+) -> None:
+    """Tune the coefficients of [tune] one after another: lowest validation ECE."""
+    from calibrant.study import StudyError, tune  # noqa: PLC0415
+
+    works = _executor(executor, workers, threads, address, 0)
+    try:
+        typer.echo(str(tune(_load(file), out, executor=works, within=within)))
+    except StudyError as error:
+        fail(str(error))
+
+
+@app.command("select")
+@one_line_errors
+def select_command(
+    file: StudyFile,
+    *,
+    out: Out,
+    score: Annotated[str, typer.Option(help="nll or brier.")] = "nll",
+    within: Annotated[float, typer.Option(help="Accuracy that may be given up.")] = 0.01,
+    executor: ExecutorName = "local",
+    workers: Workers = None,
+    threads: Threads = None,
+    address: Address = None,
+) -> None:
+    """Choose loss and calibrator together, on validation data; runs what is missing first."""
+    from calibrant.study import StudyError, run_study, select  # noqa: PLC0415
+
+    chosen, works = _load(file), _executor(executor, workers, threads, address, 0)
+    try:
+        with _live(chosen) as report:
+            run_study(chosen, out, executor=works, report=report)
+    except StudyError as error:
+        fail(str(error))
+    for choice in select(chosen, out, score=score, within=within):
+        typer.echo(f"{choice}\n")
+
+
+def _load(file: str) -> Study:
+    from calibrant.study import Study  # noqa: PLC0415
+
+    return Study.load(file)
+
+
+def _executor(
+    name: str, workers: int | None, threads: int | None, address: str | None, gpus: float
+) -> Executor:
+    from calibrant.study import Local, Ray  # noqa: PLC0415
+
+    check_choice("--executor", name, ("local", "ray"))
+    return Local(workers, threads) if name == "local" else Ray(address, threads or 1, gpus)
+
+
+def _fixed(texts: list[str]) -> dict[str, Any]:
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            rule, advice = "must read column=value", 'Write for example "part=test".'
+            raise refuse("--where", rule, f"got {text!r}", advice)
+        found[name] = int(value) if name == "seed" else value
+    return found
+
+
+def _counts(now: Status, workers: int = 1) -> str:
+    text = ", ".join(f"{now.count(s)} {s}" for s in ("done", "running", "failed", "missing"))
+    left = now.time_left(workers)
+    if left and now.count("missing") + now.count("running"):
+        minutes, seconds = divmod(round(left), 60)
+        text += f"; about {minutes} min {seconds} s left"
+    return text
+
+
+def _tables(chosen: Study, table: Any) -> str:
+    """The ECE by objective and calibrator, on the test samples and on each shift."""
+    from calibrant.tables import pivot  # noqa: PLC0415
+
+    metric = "ece" if "ece" in chosen.evaluation.metrics else chosen.evaluation.metrics[0]
+    several = [n for n in ("data", "model") if len({getattr(r, n) for r in chosen.runs}) > 1]
+    shown = []
+    for part in ("test", *chosen.evaluation.shifts):
+        order = {
+            "part": part, "objective": list(dict.fromkeys(run.name for run in chosen.runs)),
+            "calibrator": list(chosen.evaluation.calibrators),
+        }  # fmt: skip
+        made = pivot(table, rows=[*several, "objective"], cols="calibrator", metric=metric,
+                     where=order)  # fmt: skip
+        shown.append(f"\n{metric}, {part}\n{made.to_text(color=sys.stdout.isatty())}")
+    return "\n".join(shown) + "\n"
+
+
+@contextmanager
+def _live(chosen: Study) -> Iterator[Callable[[Run, str, Status], None] | None]:
+    """A table that fills while the study runs; nothing where no terminal is."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    names = list(dict.fromkeys(run.name for run in chosen.runs))
+
+    def drawn(now: Status | None) -> Table:
+        table = Table("objective", "done", "failed", "of", box=None, pad_edge=False)
+        for name in names:
+            keys = [run.key for run in chosen.runs if run.name == name]
+            states = [] if now is None else [now.states[key] for key in keys]
+            done, failed = states.count("done"), states.count("failed")
+            table.add_row(name, str(done), str(failed or ""), str(len(keys)))
+        left = None if now is None else now.time_left(2)
+        table.caption = "" if left is None else f"about {left:.0f} s left"
+        return table
+
+    with Live(drawn(None), console=Console(stderr=True), transient=True) as live:
+        yield lambda _run, _state, now: live.update(drawn(now))

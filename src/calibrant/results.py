@@ -1,0 +1,135 @@
+"""Results of studies: one Parquet file a finished run; all of them as one tidy table.
+
+Existing means finished: a file is written under a temporary name and renamed. A run that failed
+leaves its error instead, and one under way holds a lock that ends with its process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from calibrant._checks import InputError
+from calibrant._files import replacing
+
+COLUMNS = ("run", "data", "model", "objective", "seed", "part", "calibrator", "metric", "value")
+NUMBERS: dict[str, pa.DataType] = {"seed": pa.int64(), "value": pa.float64()}
+SCHEMA = pa.schema([(name, NUMBERS.get(name, pa.string())) for name in COLUMNS])
+FACTS = b"calibrant"
+
+
+class Store:
+    """The folder of a study's results.
+
+    ``results/KEY.parquet`` is a finished run, ``runs/KEY`` what it keeps (weights, logits, epochs),
+    ``failed/KEY.json`` an error.
+
+    Parameters
+    ----------
+    folder
+        Made if it does not exist.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        for name in ("results", "runs", "failed", "locks"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+
+    def result_path(self, key: str) -> Path:
+        """Where the result of a run goes."""
+        return self.folder / "results" / f"{key}.parquet"
+
+    def run_folder(self, key: str) -> Path:
+        """What a run keeps."""
+        return self.folder / "runs" / key
+
+    def write(self, key: str, rows: list[dict[str, Any]], facts: Mapping[str, Any]) -> None:
+        """Write a finished run, and forget an earlier failure."""
+        table = pa.Table.from_pylist(rows, SCHEMA)
+        table = table.replace_schema_metadata({FACTS: json.dumps(dict(facts)).encode()})
+        with replacing(self.result_path(key)) as temporary:
+            pq.write_table(table, temporary, compression="zstd")
+        self._failure(key).unlink(missing_ok=True)
+
+    def facts(self, key: str) -> dict[str, Any] | None:
+        """What is known of a finished run; None if it is not finished or its file is damaged."""
+        path = self.result_path(key)
+        try:
+            pq.read_table(path, columns=["value"])  # a cut file fails here
+            found = json.loads(pq.read_schema(path).metadata[FACTS])
+        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def fail(self, key: str, facts: Mapping[str, Any]) -> None:
+        """Leave the record of a failure."""
+        with replacing(self._failure(key)) as temporary:
+            Path(temporary).write_text(json.dumps(dict(facts), indent=1), encoding="utf-8")
+
+    def failure(self, key: str) -> dict[str, Any] | None:
+        """The record of a failure, if there is one."""
+        try:
+            found = json.loads(self._failure(key).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def _failure(self, key: str) -> Path:
+        return self.folder / "failed" / f"{key}.json"
+
+    @contextmanager
+    def claim(self, key: str) -> Iterator[bool]:
+        """Hold a run for this process: False if another process has it.
+
+        The system frees the lock when the process ends, however it ends.
+        """
+        with (self.folder / "locks" / key).open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            file.truncate(0)
+            file.write(str(time.time()))
+            file.flush()
+            yield True
+
+    def claimed(self, key: str) -> bool:
+        """Whether some process is working on a run."""
+        if not (self.folder / "locks" / key).exists():
+            return False
+        with self.claim(key) as free:
+            return not free
+
+
+def read_all(folder: str | Path) -> pa.Table:
+    """All finished runs of a study as one tidy table.
+
+    One row a value, with the columns run, data, model, objective, seed, part (test or a shift),
+    calibrator, metric, value. DuckDB, Polars and pandas read it directly.
+
+    Parameters
+    ----------
+    folder
+        What ``calibrant study run --out`` wrote.
+    """
+    files = sorted((Path(folder) / "results").glob("*.parquet"))
+    tables = []
+    for path in files:
+        try:
+            tables.append(pq.read_table(path).select(COLUMNS).replace_schema_metadata(None))
+        except (OSError, ValueError, KeyError, pa.ArrowException):
+            continue  # a damaged file: the next `study run` detects and repeats it
+    if not tables:
+        raise InputError(
+            f"{folder} holds no finished runs. Run calibrant study run STUDY.toml --out {folder}."
+        )
+    return pa.concat_tables(tables)

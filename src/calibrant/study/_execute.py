@@ -1,0 +1,149 @@
+"""One run: train, keep the logits, apply every calibrator and metric to them."""
+
+from __future__ import annotations
+
+import time
+import traceback
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from calibrant._checks import CalibrationWarning, InputError
+from calibrant.data import Dataset, load, load_shift
+from calibrant.metrics import get_metric
+from calibrant.predictions import Predictions
+from calibrant.results import Store
+from calibrant.study._spec import Evaluation, Run
+
+TEST, CALIBRATION = "test", "calibration"
+
+
+def execute(run: Run, evaluation: Evaluation, store: Store, dataset: Dataset | None = None) -> bool:
+    """Make a run finished, doing only what is missing; False if another process has it.
+
+    An error leaves its record and is raised no further than that, except those that stop the
+    whole study: a full disk, or an interruption.
+    """
+    with store.claim(run.key) as ours:
+        if not ours:
+            return False
+        start = time.perf_counter()
+        try:
+            kept, trained_in = keep_logits(run, evaluation, store.run_folder(run.key), dataset)
+            rows = evaluate(run, evaluation, kept)
+            facts = {"evaluation": described(run, evaluation), "train_seconds": trained_in,
+                     "seconds": time.perf_counter() - start}  # fmt: skip
+            store.write(run.key, rows, facts)
+        except OSError:
+            raise
+        except Exception as error:
+            store.fail(run.key, {
+                "run": str(run), "error": f"{type(error).__name__}: {error}",
+                "traceback": traceback.format_exc(), "time": time.time(),
+            })  # fmt: skip
+    return True
+
+
+def keep_logits(
+    run: Run, evaluation: Evaluation, folder: Path, dataset: Dataset | None
+) -> tuple[dict[str, Predictions], float]:
+    """Predictions on calibration, test and shifted samples; trained only if they are not kept."""
+    wanted = (CALIBRATION, TEST, *evaluation.shifts)
+    kept = {part: _read(folder / file_name(part)) for part in wanted}
+    if not any(p is None for p in kept.values()):
+        return {part: p for part, p in kept.items() if p is not None}, 0.0
+    from calibrant.train import get_recipe, predict, train  # noqa: PLC0415 - loads PyTorch
+
+    start = time.perf_counter()
+    data = dataset or load(run.data, **run.data_options)
+    recipe = dict(run.recipe)
+    if kept[TEST] is None or kept[CALIBRATION] is None or not (folder / "run.json").exists():
+        trained = train(
+            data, model=run.model, objective=run.objective, seed=run.seed,
+            recipe=get_recipe(recipe.pop("name"), **recipe), model_options=run.model_options,
+            calibration=run.calibration, train_size=run.train_size, precision=run.precision,
+            out=folder, telemetry=False,
+        )  # fmt: skip
+        kept |= trained.predictions
+    seconds = time.perf_counter() - start
+    for shift in evaluation.shifts:
+        if kept[shift] is None:
+            x, y, _ = load_shift(shift.format(data=run.data))
+            p = predict(folder, data, shift=(x, y))
+            p.save(folder / file_name(shift))
+            kept[shift] = p
+    return {part: p for part, p in kept.items() if p is not None}, seconds
+
+
+def _read(path: Path) -> Predictions | None:
+    """Kept predictions; None if there are none or the file is damaged."""
+    try:
+        return Predictions.load(path)
+    except (OSError, InputError):
+        return None
+
+
+def file_name(part: str) -> str:
+    """The name of the file that keeps the predictions of a part."""
+    plain = (CALIBRATION, TEST)
+    return f"{part}.npz" if part in plain else f"shift-{part.replace('/', '-')}.npz"
+
+
+def evaluate(
+    run: Run, evaluation: Evaluation, kept: Mapping[str, Predictions]
+) -> list[dict[str, Any]]:
+    """Every calibrator, fitted on the calibration samples, and every metric on the other parts.
+
+    A fitted temperature is a row of its own, as the metric ``temperature`` of the calibration
+    samples.
+    """
+    place = {"run": run.key, "data": run.data, "model": run.model, "objective": run.name,
+             "seed": run.seed}  # fmt: skip
+    rows = []
+    for label in evaluation.calibrators:
+        here = {**place, "calibrator": label}
+        calibrator = evaluation.make(label)
+        if calibrator is not None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", CalibrationWarning)
+                calibrator.fit(kept[CALIBRATION])
+        found = getattr(calibrator, "temperature_", None)
+        if found is not None:
+            rows.append({**here, "part": CALIBRATION, "metric": "temperature", "value": found})
+        for part, p in kept.items():
+            if part == CALIBRATION:
+                continue
+            after = p if calibrator is None else calibrator.transform(p)
+            rows += [
+                {
+                    **here,
+                    "part": part,
+                    "metric": name,
+                    "value": float(get_metric(name).function(after)),
+                }
+                for name in evaluation.metrics
+            ]
+    return rows
+
+
+def described(run: Run, evaluation: Evaluation) -> dict[str, Any]:
+    """What a result file holds, to see whether it holds what is asked for."""
+    return {
+        "objective": run.name, "shifts": list(evaluation.shifts),
+        "metrics": list(evaluation.metrics),
+        "calibrators": {label: dict(spec) for label, spec in evaluation.calibrators.items()},
+    }  # fmt: skip
+
+
+def is_complete(run: Run, evaluation: Evaluation, facts: Mapping[str, Any] | None) -> bool:
+    """Whether a result file answers everything that is asked now."""
+    if facts is None:
+        return False
+    held, asked = facts.get("evaluation", {}), described(run, evaluation)
+    return (
+        held.get("objective") == asked["objective"]
+        and set(held.get("shifts", ())) >= set(asked["shifts"])
+        and set(held.get("metrics", ())) >= set(asked["metrics"])
+        and all(held.get("calibrators", {}).get(k) == v for k, v in asked["calibrators"].items())
+    )

@@ -1,0 +1,194 @@
+"""Choose loss and calibrator together, on validation data only."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant import metrics
+from calibrant._checks import CalibrationWarning, InputError, check_choice, refuse
+from calibrant.calibrators import CrossFitted
+from calibrant.inference import RunComparison, compare_runs, pareto_front
+from calibrant.predictions import Predictions
+from calibrant.results import Store
+from calibrant.study._execute import CALIBRATION, TEST, evaluate, file_name
+from calibrant.study._spec import Evaluation, Run, Study
+
+FOLDS = 5
+JUDGED = ("accuracy", "nll", "brier", "ece", "auroc")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A network trained with an objective and repaired by a calibrator: means over seeds.
+
+    ``scores`` are the cross-fitted scores on the validation samples, one a seed; ``validation``
+    and ``test`` means of the metrics there.
+    """
+
+    data: str
+    model: str
+    objective: str
+    calibrator: str
+    scores: NDArray[np.float64]
+    validation: dict[str, float]
+    test: dict[str, float]
+
+    @property
+    def score(self) -> float:
+        """Mean over the seeds."""
+        return float(self.scores.mean())
+
+    @property
+    def name(self) -> str:
+        """What it is called in words."""
+        return f"{self.objective} with {self.calibrator}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen pair, the runner-up, how sure the choice is, and the Pareto frontier."""
+
+    best: Candidate
+    runner_up: Candidate | None
+    comparison: RunComparison | None
+    frontier: tuple[Candidate, ...]
+    candidates: tuple[Candidate, ...]
+    score: str
+    within: float
+
+    def __str__(self) -> str:
+        best, test = self.best, self.best.test
+        lines = [
+            f"{best.data}, {best.model}: choose {best.name}.",
+            f"Cross-fitted validation {self.score} {best.score:.4f}, the lowest of the pairs that "
+            f"come within {self.within:.1%} of the best accuracy "
+            f"({len(self.candidates)} pairs in all).",
+            _sure(self),
+            "On the untouched test samples: "
+            + ", ".join(f"{name} {_shown(name, test[name])}" for name in JUDGED) + ".",
+            "Pareto frontier of validation accuracy, ECE and AUROC:",
+        ]  # fmt: skip
+        lines += [
+            f"  {c.name}: "
+            + ", ".join(f"{n} {_shown(n, c.validation[n])}" for n in ("accuracy", "ece", "auroc"))
+            for c in self.frontier
+        ]
+        return "\n".join(lines)
+
+
+def _shown(name: str, value: float) -> str:
+    return f"{value:.2%}" if metrics.METRICS[name].percent else f"{value:.4f}"
+
+
+def _sure(choice: Choice) -> str:
+    if choice.runner_up is None or choice.comparison is None:
+        return "There is nothing to compare it with."
+    gap, p = choice.comparison.difference, choice.comparison.p_value
+    text = f"Against the runner-up, {choice.runner_up.name}: {-gap:.4f} lower"
+    if math.isnan(p):
+        return f"{text}; with one seed nobody can say how sure that is. Add seeds."
+    judged = "hardly chance" if p < 0.05 else "may well be chance"  # noqa: PLR2004
+    return f"{text}, {judged} (paired over {choice.comparison.count_a} seeds, p = {p:.3f})."
+
+
+def select(
+    study: Study, out: str | Path, *, score: str = "nll", within: float = 0.01
+) -> list[Choice]:
+    """Choose objective and calibrator for each data set and network of a finished study.
+
+    Every calibrator is cross-fitted on the validation (calibration) samples of every run. Pairs
+    whose mean accuracy there is more than ``within`` below the best are out; of the rest the
+    lowest mean score wins. The test samples play no part in it.
+
+    Parameters
+    ----------
+    study, out
+        The study and its results.
+    score
+        "nll" or "brier".
+    within
+        Accuracy that may be given up.
+    """
+    check_choice("score", score, ("nll", "brier"))
+    store = Store(out)
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in study.runs:
+        groups.setdefault((run.data, run.model), []).append(run)
+    return [_choose(runs, study.evaluation, store, score, within) for runs in groups.values()]
+
+
+def _choose(
+    runs: Sequence[Run], evaluation: Evaluation, store: Store, score: str, within: float
+) -> Choice:
+    candidates = [
+        candidate
+        for objective in dict.fromkeys(run.name for run in runs)
+        for candidate in _candidates(
+            [run for run in runs if run.name == objective], evaluation, store, score
+        )
+    ]
+    if not candidates:
+        rule = "must have finished runs"
+        raise refuse("study", rule, "got none", "Run calibrant study run first.")
+    accuracy = np.array([c.validation["accuracy"] for c in candidates])
+    fit = [c for c, a in zip(candidates, accuracy, strict=True) if a >= accuracy.max() - within]
+    ranked = sorted(fit, key=lambda c: (c.score, c.name))
+    points = np.array([[c.validation[n] for n in ("accuracy", "ece", "auroc")] for c in candidates])
+    front = pareto_front(points, maximise=[True, False, True])
+    frontier = [c for c, on in zip(candidates, front, strict=True) if on]
+    second = ranked[1] if len(ranked) > 1 else None
+    comparison = None
+    if second is not None:
+        comparison = compare_runs(ranked[0].scores, second.scores, paired=True)
+    frontier.sort(key=lambda c: c.validation["ece"])
+    return Choice(ranked[0], second, comparison, tuple(frontier), tuple(candidates), score, within)
+
+
+def _candidates(
+    runs: Sequence[Run], evaluation: Evaluation, store: Store, score: str
+) -> list[Candidate]:
+    """One for each calibrator: cross-fitted on validation, fitted on it for the test samples."""
+    kept: list[tuple[Run, dict[str, Predictions]]] = []
+    for run in runs:
+        folder = store.run_folder(run.key)
+        try:
+            parts = {
+                part: Predictions.load(folder / file_name(part)) for part in (CALIBRATION, TEST)
+            }
+        except (OSError, InputError):
+            continue  # not finished
+        kept.append((run, parts))
+    if not kept:
+        return []
+    only = Evaluation(evaluation.calibrators, JUDGED, ())
+    tested = [row for run, parts in kept for row in evaluate(run, only, parts)]
+    found = []
+    for label in evaluation.calibrators:
+        after = [_cross_fitted(only, label, parts[CALIBRATION]) for _, parts in kept]
+        validation = {n: float(np.mean([getattr(metrics, n)(p) for p in after])) for n in JUDGED}
+        test = {
+            name: float(np.mean([
+                row["value"] for row in tested
+                if row["calibrator"] == label and row["metric"] == name and row["part"] == TEST
+            ])) for name in JUDGED
+        }  # fmt: skip
+        scores = np.array([getattr(metrics, score)(p) for p in after])
+        run = runs[0]
+        found.append(Candidate(run.data, run.model, run.name, label, scores, validation, test))
+    return found
+
+
+def _cross_fitted(evaluation: Evaluation, label: str, p: Predictions) -> Predictions:
+    calibrator = evaluation.make(label)
+    if calibrator is None:
+        return p
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)
+        return CrossFitted(calibrator, folds=FOLDS).fit_transform(p)

@@ -1,0 +1,217 @@
+"""A study as a file: data × networks × objectives × seeds, expanded to frozen, hashed runs."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from string import Formatter
+from typing import Any
+
+from calibrant._checks import InputError, check_count, near_name, refuse
+from calibrant.calibrators import CALIBRATORS, Calibrator
+from calibrant.measure import PANEL
+from calibrant.metrics import get_metric
+
+NONE = "none"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training: all that determines its weights, and a name for its objective.
+
+    Two runs with the same ``key`` are the same run, in every study.
+    """
+
+    data: str
+    model: str
+    objective: str
+    seed: int
+    recipe: Mapping[str, Any]
+    data_options: Mapping[str, Any] = field(default_factory=dict)
+    model_options: Mapping[str, Any] = field(default_factory=dict)
+    calibration: float = 0.2
+    train_size: int | None = None
+    precision: str = "fp32"
+    label: str = ""
+
+    @cached_property
+    def key(self) -> str:
+        """Sixteen hexadecimal digits of the sha256 of everything but the label."""
+        facts = {name: value for name, value in asdict(self).items() if name != "label"}
+        text = json.dumps(facts, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def name(self) -> str:
+        """What tables call the objective."""
+        return self.label or self.objective
+
+    def __str__(self) -> str:
+        return f"{self.data}, {self.model}, {self.name}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is computed from the kept logits: calibrators by label, metrics, shifted test sets."""
+
+    calibrators: Mapping[str, Mapping[str, Any]]
+    metrics: tuple[str, ...]
+    shifts: tuple[str, ...]
+
+    def make(self, label: str) -> Calibrator | None:
+        """A new calibrator, or None for none."""
+        spec = dict(self.calibrators[label])
+        name = spec.pop("name")
+        return None if name == NONE else CALIBRATORS[name](**spec)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study file, checked; ``runs`` are its trainings.
+
+    Examples
+    --------
+    >>> study = Study.parse({"data": "signals", "models": "cnn1d", "seeds": 2,
+    ...                      "objectives": [{"objective": "focal:gamma={g}", "g": [1, 3]}]})
+    >>> [run.objective for run in study.runs]
+    ['focal:gamma=1', 'focal:gamma=1', 'focal:gamma=3', 'focal:gamma=3']
+    """
+
+    name: str
+    runs: tuple[Run, ...]
+    evaluation: Evaluation
+    tune: Mapping[str, Any] | None = None
+
+    @classmethod
+    def load(cls, path: str | Path) -> Study:
+        """Read a TOML file, or the built-in study of that name ("quick")."""
+        path = Path(path)
+        built_in = Path(__file__).with_name(f"{path.name}.toml")
+        if not path.suffix and built_in.exists():
+            path = built_in
+        try:
+            config = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError(
+                f"{path.name} cannot be read as TOML: {error}. Mend that line."
+            ) from error
+        return cls.parse({"name": path.stem, **config})
+
+    @classmethod
+    def parse(cls, config: Mapping[str, Any]) -> Study:
+        """Check a mapping and expand it to runs."""
+        known = ("name", "data", "models", "objectives", "recipe", "seeds", "calibration",
+                 "train_size", "precision", "calibrators", "shifts", "metrics", "tune")  # fmt: skip
+        for key in config:
+            if key not in known:
+                raise refuse("study", f"has no setting {key!r}", "got one", near_name(key, known))
+        for needed in ("data", "models", "objectives"):
+            if not config.get(needed):
+                rule = f"must name its {needed}"
+                raise refuse("study", rule, "got none", f'Write for example {needed} = ["…"].')
+        options = {
+            name: config[name]
+            for name in ("calibration", "train_size", "precision")
+            if name in config
+        }
+        runs = [
+            Run(
+                data=data.pop("name"), model=model.pop("name"), objective=objective, seed=seed,
+                recipe=_recipe(config.get("recipe", "quick")), data_options=data,
+                model_options=model, label=label, **options,
+            )
+            for data, model, (objective, label), seed in itertools.product(
+                _tables("data", config["data"]), _tables("models", config["models"]),
+                _objectives(config["objectives"]), _seeds(config.get("seeds", 1)),
+            )
+            for data, model in [(dict(data), dict(model))]
+        ]  # fmt: skip
+        _check_labels(runs)
+        evaluation = Evaluation(
+            _calibrators(config.get("calibrators", [NONE, "temperature"])),
+            tuple(get_metric(name).name for name in config.get("metrics", PANEL)),
+            tuple(config.get("shifts", ())),
+        )
+        return cls(config.get("name", "study"), tuple(runs), evaluation, config.get("tune"))
+
+
+def _recipe(value: str | Mapping[str, Any]) -> dict[str, Any]:
+    """Name and changes of a recipe."""
+    if isinstance(value, str):
+        return {"name": value}
+    return {"name": "quick", **value}
+
+
+def _tables(setting: str, values: Any) -> list[dict[str, Any]]:
+    """Names, or tables with a name and options."""
+    listed = [values] if isinstance(values, str | Mapping) else list(values)
+    found = [dict(value) if isinstance(value, Mapping) else {"name": value} for value in listed]
+    for value in found:
+        if not isinstance(value.get("name"), str):
+            rule = "must hold names, or tables with a name"
+            raise refuse(setting, rule, f"got {value!r}", 'Try {name = "…"}.')
+    return found
+
+
+def _seeds(value: int | Sequence[int]) -> list[int]:
+    if isinstance(value, int):
+        return list(range(check_count("seeds", value, least=1, most=100_000, example=3)))
+    return [check_count("seeds", seed, least=0, most=2**62, example=3) for seed in value]
+
+
+def _objectives(values: Any) -> list[tuple[str, str]]:
+    """Objectives with their labels; lists of coefficients are multiplied out."""
+    listed = [values] if isinstance(values, str | Mapping) else list(values)
+    found: list[tuple[str, str]] = []
+    for value in listed:
+        spec = dict(value) if isinstance(value, Mapping) else {"objective": value}
+        text, label = spec.pop("objective", None), spec.pop("label", "")
+        if not isinstance(text, str):
+            rule = "must be lines such as 'focal:gamma=3', or tables with an objective"
+            raise refuse("objectives", rule, f"got {value!r}", 'Try {objective = "…"}.')
+        fields = [name for _, name, _, _ in Formatter().parse(text) if name]
+        for name in {*fields, *spec}:
+            if name not in fields or name not in spec:
+                rule = f"must have a list for each {{coefficient}}, here {name!r}"
+                raise refuse("objectives", rule, f"got {value!r}", "Try gamma = [1, 3].")
+        lists = [v if isinstance(v, list) else [v] for v in (spec[name] for name in fields)]
+        for chosen in itertools.product(*lists):
+            filled = dict(zip(fields, chosen, strict=True))
+            found.append((text.format(**filled), label.format(**filled)))
+    return found
+
+
+def _calibrators(values: Any) -> dict[str, Mapping[str, Any]]:
+    """Calibrators by label; each is tried out, so that a bad option is refused at once."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for value in _tables("calibrators", values):
+        label = value.pop("label", value["name"])
+        name = value["name"]
+        if name != NONE and name not in CALIBRATORS:
+            known = [NONE, *CALIBRATORS]
+            raise refuse("calibrators", "must be known", f"got {name!r}", near_name(name, known))
+        if label in found:
+            rule = "must have different labels"
+            raise refuse("calibrators", rule, f"got {label!r} twice", 'Add label = "…".')
+        found[label] = value
+        try:
+            Evaluation(found, (), ()).make(label)
+        except TypeError as error:
+            advice = "See its options in the reference."
+            raise refuse(f"calibrators {label}", "must fit", f"got {error}", advice) from None
+    return found
+
+
+def _check_labels(runs: Sequence[Run]) -> None:
+    seen: dict[tuple[str, ...], str] = {}
+    for run in runs:
+        place = (run.data, run.model, run.name, str(run.seed), json.dumps(dict(run.data_options)))
+        if seen.setdefault(place, run.key) != run.key:
+            advice = 'Give each a label of its own: label = "…".'
+            raise refuse("objectives", "must have different labels", f"got {run.name!r}", advice)

@@ -1,0 +1,130 @@
+"""Tuning one coefficient at a time, on validation data only (karandikar2021, appendix E)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from string import Formatter
+from typing import Any
+
+import numpy as np
+
+from calibrant import metrics
+from calibrant._checks import refuse
+from calibrant.predictions import Predictions
+from calibrant.results import Store
+from calibrant.study._execute import CALIBRATION, file_name
+from calibrant.study._run import Executor, StudyError, run_study
+from calibrant.study._spec import Evaluation, Run, Study
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One value of one coefficient: validation ECE and accuracy, means over seeds."""
+
+    coefficient: str
+    value: Any
+    objective: str
+    ece: float
+    accuracy: float
+    chosen: bool = False
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The coefficients found, and every trial on the way."""
+
+    objective: str
+    coefficients: Mapping[str, Any]
+    trials: tuple[Trial, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{'coefficient':<12} {'value':>8}  {'ECE':>8}  {'accuracy':>8}"]
+        lines += [
+            f"{t.coefficient:<12} {t.value!s:>8}  {t.ece:>8.2%}  {t.accuracy:>8.2%}"
+            + ("  chosen" if t.chosen else "")
+            for t in self.trials
+        ]
+        return "\n".join([*lines, f"\nTuned: {self.objective}"])
+
+
+def tune(
+    study: Study, out: str | Path, *, executor: Executor | None = None, within: float = 0.01
+) -> Tuned:
+    """Tune the coefficients of the study's ``[tune]`` table, one after another.
+
+    The table holds an ``objective`` with ``{coefficients}`` and a list of values for each, in the
+    order in which they are tuned; the first value of each list is where it starts. Of the values
+    of a coefficient, those whose validation accuracy is more than ``within`` below the best are
+    out; of the rest the lowest validation ECE wins. Data, network, recipe and seeds are those of
+    the study's first data set and network. What has been trained is not trained again.
+
+    Parameters
+    ----------
+    study, out
+        The study and the folder of its results.
+    executor
+        What executes the runs.
+    within
+        Accuracy that may be given up.
+    """
+    text, lists = _table(study.tune)
+    best = {name: values[0] for name, values in lists.items()}
+    seeds = _seeds(study)
+    trials: list[Trial] = []
+    for name, values in lists.items():
+        objectives = [text.format(**{**best, name: value}) for value in values]
+        runs = [replace(run, objective=o, label="") for o in objectives for run in seeds]
+        now = run_study(replace(study, runs=tuple(runs), evaluation=_nothing()), out,
+                        executor=executor)  # fmt: skip
+        if now.count("done") < len(now.states):
+            raise StudyError(f"{now.count('failed')} runs failed; see {out}/failed, then go on.")
+        found = [
+            _judged(name, v, o, runs, Store(out)) for v, o in zip(values, objectives, strict=True)
+        ]
+        most = max(trial.accuracy for trial in found)
+        fit = [trial for trial in found if trial.accuracy >= most - within]
+        winner = min(fit, key=lambda trial: trial.ece)
+        best[name] = winner.value
+        trials += [replace(trial, chosen=trial is winner) for trial in found]
+    return Tuned(text.format(**best), best, tuple(trials))
+
+
+def _table(table: Mapping[str, Any] | None) -> tuple[str, dict[str, list[Any]]]:
+    if not table or not isinstance(table.get("objective"), str):
+        rule = "must have a table [tune] with an objective"
+        advice = 'Write [tune], objective = "cross_entropy + {beta}*mmce", beta = [0.5, 2].'
+        raise refuse("study", rule, "got none", advice)
+    text = table["objective"]
+    lists = {name: values for name, values in table.items() if name != "objective"}
+    fields = {name for _, name, _, _ in Formatter().parse(text) if name}
+    for name in {*fields, *lists}:
+        if name not in fields or not isinstance(lists.get(name), list) or not lists[name]:
+            rule = f"must have a list of values for each {{coefficient}}, here {name!r}"
+            raise refuse("tune", rule, f"got {lists.get(name)!r}", "Try beta = [0.5, 2].")
+    return text, lists
+
+
+def _seeds(study: Study) -> list[Run]:
+    """The runs of the first data set, network and objective: one a seed."""
+    first = study.runs[0]
+    same = (first.data, first.model, first.objective)
+    return [run for run in study.runs if (run.data, run.model, run.objective) == same]
+
+
+def _nothing() -> Evaluation:
+    """Nothing is evaluated on test samples while tuning."""
+    return Evaluation({}, (), ())
+
+
+def _judged(name: str, value: Any, objective: str, runs: Sequence[Run], store: Store) -> Trial:
+    found = [
+        Predictions.load(store.run_folder(run.key) / file_name(CALIBRATION))
+        for run in runs
+        if run.objective == objective
+    ]
+    ece, accuracy = (
+        float(np.mean([metric(p) for p in found])) for metric in (metrics.ece, metrics.accuracy)
+    )
+    return Trial(name, value, objective, ece, accuracy)

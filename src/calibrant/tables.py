@@ -1,0 +1,584 @@
+"""Tables of repeated runs: one metric, mean ± spread over seeds, best cells, marks of significance.
+
+``pivot`` turns the tidy table of a study into a ``ResultTable``, which prints for the terminal and
+renders as Markdown, LaTeX, CSV and data.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from calibrant._checks import check_choice, check_fraction, near_name, refuse
+from calibrant.inference import compare_runs, summarise
+from calibrant.measure import _plain
+from calibrant.metrics import METRICS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Cell", "ResultTable", "pivot"]
+
+Key = tuple[Any, ...]  # the values of the row (or column) variables
+Place = tuple[Key, Key]  # a row and a column
+
+MISSING = "–"
+OWN_COLUMNS = ("metric", "value", "mean", "std", "sem", "count", "best", "mark", "p_value")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The runs of one cell, as fractions, never in per cent.
+
+    ``mark`` is ▲ ▼ (significantly higher, lower than the baseline), △ ▽ (higher, lower) or empty;
+    ``p_value`` that of the test, NaN where there was none.
+    """
+
+    mean: float
+    spread: float
+    count: int
+    values: tuple[float, ...] = ()
+    best: bool = False
+    mark: str = ""
+    p_value: float = math.nan
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """One metric by rows and columns. Made by ``pivot``; ``print`` shows it.
+
+    ``cells`` holds what there is by (row, column), each a tuple of the values of its variables;
+    ``table["focal", "digits"]`` finds a cell. ``fixed`` are the columns that have one value.
+    ``to_text``, ``to_markdown`` and ``to_latex`` round, and print per cent where people expect it;
+    ``to_csv``, ``to_dict`` and ``to_arrow`` give unrounded fractions.
+    """
+
+    metric: str
+    rows: tuple[str, ...]
+    cols: tuple[str, ...]
+    row_keys: tuple[Key, ...]
+    col_keys: tuple[Key, ...]
+    cells: Mapping[Place, Cell]
+    fixed: Mapping[str, Any]
+    spread: str = "std"
+    better: str = "neither"
+    best: str | None = "row"
+    baseline: Key | None = None
+    level: float = 0.05
+
+    def __getitem__(self, place: tuple[Any, Any]) -> Cell:
+        row, col = (key if isinstance(key, tuple) else (key,) for key in place)
+        try:
+            return self.cells[row, col]
+        except KeyError:
+            raise KeyError(f"no runs of {_joined(row)}, {_joined(col)} in this table") from None
+
+    @property
+    def percent(self) -> bool:
+        """Whether printed numbers are per cent."""
+        return self.metric in METRICS and METRICS[self.metric].percent
+
+    @property
+    def title(self) -> str:
+        """What the numbers are, in a line."""
+        label = METRICS[self.metric].label if self.metric in METRICS else self.metric
+        unit = " (%)" if self.percent else ""
+        counts = sorted({cell.count for cell in self.cells.values()})
+        over = f"mean ± {self.spread} over {counts[0]} seeds"
+        if counts[-1] == 1:
+            over = "one seed"
+        elif len(counts) > 1:
+            over = f"mean ± {self.spread} over n seeds"
+        direction = f"; {self.better} is better" if self.better != "neither" else ""
+        return f"{label}{unit}, {over}{direction}"
+
+    @property
+    def notes(self) -> list[str]:
+        """The lines below the table: what is fixed and what the marks mean."""
+        fixed = ", ".join(f"{name} = {_shown(value)}" for name, value in self.fixed.items())
+        notes = [fixed] if fixed else []
+        if self.baseline is not None:
+            notes += [
+                f"▲ ▼ higher, lower than {_joined(self.baseline)}: two-sample t-test, "
+                f"p < {self.level:g}, not corrected for the number of cells",
+                "△ ▽ higher, lower without significance",
+            ]
+        return notes
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def to_text(self, *, color: bool = False) -> str:
+        """Straight columns for the terminal. The best cells are bold in colour, else have a *."""
+        labels = [self.rows, *([_shown(value) for value in key] for key in self.row_keys)]
+        columns = [_straight(list(map(_clean, column))) for column in zip(*labels, strict=True)]
+        columns += [self._column_text(col, color=color) for col in self.col_keys]
+        lines = ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
+        notes = [_clean(note) for note in self.notes]
+        if not color and any(cell.best for cell in self.cells.values()):
+            notes.append(f"* best of the {self.best}")
+        return "\n".join([_clean(self.title), "", *lines, *([""] if notes else []), *notes])
+
+    def _column_text(self, col: Key, *, color: bool) -> list[str]:
+        """A column with its head; means, spreads, marks and counts stand below one another."""
+        cells = [self.cells.get((row, col)) for row in self.row_keys]
+        parts = [self._parts(cell) for cell in cells]
+        best = [cell is not None and cell.best for cell in cells]
+        stars = ["*" * (flag and not color) for flag in best]
+        means, spreads, marks, counts = map(list, zip(*parts, strict=True))
+        numbers = [
+            mean + spread
+            for mean, spread in zip(_straight(means, right=True), _straight(spreads), strict=True)
+        ]
+        blocks = (numbers, _straight(stars), _straight(marks), _straight(counts, right=True))
+        lines = _straight([_clean(_joined(col)), *map("".join, zip(*blocks, strict=True))])
+        if color:
+            width = len(numbers[0])
+            for i in (i for i, flag in enumerate(best, start=1) if flag):
+                lines[i] = f"\x1b[1m{lines[i][:width]}\x1b[0m{lines[i][width:]}"
+        return lines
+
+    def _parts(self, cell: Cell | None) -> tuple[str, str, str, str]:
+        """Mean, spread, mark and count as printed, each empty where there is nothing to say."""
+        if cell is None:
+            return MISSING, "", "", ""
+        spread = "" if math.isnan(cell.spread) else f" ± {_number(cell.spread, self.percent)}"
+        differ = len({cell.count for cell in self.cells.values()}) > 1
+        mark = f" {cell.mark}" if cell.mark else ""
+        return _number(cell.mean, self.percent), spread, mark, f" (n={cell.count})" * differ
+
+    def to_markdown(self) -> str:
+        """A table of GitHub's Markdown, with the title above and the notes below."""
+        head = [*self.rows, *map(_joined, self.col_keys)]
+        rule = [":---"] * len(self.rows) + ["---:"] * len(self.col_keys)
+        body = [
+            [*(_in_markdown(_shown(value)) for value in row), *self._cells_of(row, "**{}**")]
+            for row in self.row_keys
+        ]
+        lines = [[_in_markdown(name) for name in head], rule, *body]
+        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        return "\n\n".join([_in_markdown(self.title), table, *map(_in_markdown, self.notes)])
+
+    def to_latex(self) -> str:
+        r"""A tabular with booktabs' rules; marks need amssymb. Title and notes follow in small."""
+        head = [*self.rows, *map(_joined, self.col_keys)]
+        lines = [
+            [*(_in_latex(_shown(value)) for value in row),
+             *map(_latex_numbers, self._cells_of(row, r"\textbf{{{}}}"))]
+            for row in self.row_keys
+        ]  # fmt: skip
+        notes = ". ".join([self.title, *self.notes])
+        return "\n".join([
+            f"\\begin{{tabular}}{{{'l' * len(self.rows)}{'r' * len(self.col_keys)}}}",
+            r"\toprule",
+            " & ".join(map(_in_latex, head)) + r" \\",
+            r"\midrule",
+            *(" & ".join(line) + r" \\" for line in lines),
+            r"\bottomrule",
+            r"\end{tabular}",
+            "",
+            rf"{{\footnotesize {_in_latex(notes)}.\par}}",
+        ])  # fmt: skip
+
+    def _cells_of(self, row: Key, bold: str) -> list[str]:
+        """The printed cells of a row, the best ones in ``bold``."""
+        shown = []
+        for col in self.col_keys:
+            cell = self.cells.get((row, col))
+            mean, spread, mark, count = self._parts(cell)
+            number = bold.format(mean + spread) if cell and cell.best else mean + spread
+            shown.append(f"{number}{mark}{count}")
+        return shown
+
+    def _long(self) -> list[dict[str, Any]]:
+        """One record a cell, also for missing ones."""
+        empty = Cell(math.nan, math.nan, 0)
+        records = []
+        for row in self.row_keys:
+            for col in self.col_keys:
+                cell = self.cells.get((row, col), empty)
+                names = dict(zip((*self.rows, *self.cols), (*row, *col), strict=True))
+                numbers = {"mean": cell.mean, self.spread: cell.spread, "count": cell.count}
+                rest = {"best": cell.best, "mark": cell.mark, "p_value": cell.p_value}
+                records.append({"metric": self.metric, **names, **numbers, **rest})
+        return records
+
+    def to_csv(self) -> str:
+        """One line a cell: names, mean, spread and count, unrounded; what is undefined is empty."""
+        import pyarrow as pa  # noqa: PLC0415 - Arrow costs 0.1 s to import
+        from pyarrow import csv  # noqa: PLC0415
+
+        sink = pa.BufferOutputStream()
+        names = [*self.rows, *self.cols, "mean", self.spread, "count"]
+        csv.write_csv(self.to_arrow().select(names), sink)
+        text: str = sink.getvalue().to_pybytes().decode()
+        return text
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; what is undefined is None, what is infinite the text "inf"."""
+        cells = [
+            {name: _as_json(value) for name, value in record.items() if name != "metric"}
+            for record in self._long()
+        ]
+        return {
+            "metric": self.metric, "better": self.better, "spread": self.spread,
+            "rows": list(self.rows), "cols": list(self.cols), "fixed": dict(self.fixed),
+            "baseline": None if self.baseline is None else list(self.baseline),
+            "level": self.level, "cells": cells,
+        }  # fmt: skip
+
+    def to_arrow(self) -> pa.Table:
+        """One row a cell: metric, names, mean, spread, count, best, mark, p_value; null is none."""
+        import pyarrow as pa  # noqa: PLC0415
+
+        records = self._long()
+        floats = ("mean", self.spread, "p_value")
+        columns = {name: [record[name] for record in records] for name in records[0]}
+        return pa.table({
+            name: pa.array(column, pa.float64(), from_pandas=True)  # NaN becomes null
+            if name in floats else pa.array(column)
+            for name, column in columns.items()
+        })  # fmt: skip
+
+
+def pivot(  # noqa: PLR0913 - all but the first are keywords
+    table: pa.Table,
+    *,
+    rows: str | Sequence[str],
+    cols: str | Sequence[str],
+    metric: str,
+    where: Mapping[str, Any] | None = None,
+    spread: str = "std",
+    baseline: Any = None,
+    baseline_axis: str = "cols",
+    level: float = 0.05,
+    better: str | None = None,
+    best: str | None = "row",
+) -> ResultTable:
+    """Arrange the runs of a study by rows and columns; a cell is the mean over seeds.
+
+    Only seeds are averaged. Every other column must have one value, be in ``rows`` or ``cols``, or
+    be fixed by ``where``, so that a cell never mixes different things; ``run`` may differ from seed
+    to seed, as each training is a run of its own. Two values of one cell and seed are refused.
+
+    Parameters
+    ----------
+    table
+        Tidy, one row a value: string columns such as run, data, model, objective, part, calibrator,
+        and metric; seed; value.
+    rows, cols
+        Names of columns, one or several. Their values are sorted, numbers in them as numbers; a
+        list in ``where`` sets another order.
+    metric
+        Which metric; known ones bring their label, direction and unit.
+    where
+        Column: the value to keep, or a list of values.
+    spread
+        "std", the standard deviation over seeds, or "sem", the standard error of the mean; one seed
+        has neither.
+    baseline, baseline_axis
+        The column (or, with "rows", the row) that the others are tested against by Student's
+        two-sample t-test: its value, or a tuple where the axis has several names. See
+        ``inference.compare_runs`` for what a single seed or no spread gives.
+    level
+        Of that test; p-values are not corrected for the number of cells.
+    better
+        "lower", "higher" or "neither"; by default what ``METRICS`` says, and "neither" for metrics
+        it does not know. Without a direction no cell is best; marks need none.
+    best
+        Mark the best of each "row" or "column", or None; cells that print the same mean share it,
+        and one cell alone is not best.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> runs = pa.table({
+    ...     "objective": ["ce"] * 3 + ["focal"] * 3, "data": ["digits"] * 6,
+    ...     "seed": [0, 1, 2] * 2, "metric": ["ece"] * 6,
+    ...     "value": [0.051, 0.049, 0.053, 0.021, 0.025, 0.020],
+    ... })
+    >>> print(pivot(runs, rows="data", cols="objective", metric="ece", baseline="ce"))
+    ECE (%), mean ± std over 3 seeds; lower is better
+    <BLANKLINE>
+    data    ce           focal
+    digits  5.10 ± 0.20  2.20 ± 0.26* ▼
+    <BLANKLINE>
+    ▲ ▼ higher, lower than ce: two-sample t-test, p < 0.05, not corrected for the number of cells
+    △ ▽ higher, lower without significance
+    * best of the row
+    """
+    check_choice("spread", spread, ("std", "sem"))
+    check_choice("baseline_axis", baseline_axis, ("cols", "rows"))
+    check_fraction("level", level, example=0.05)
+    if best is not None:
+        check_choice("best", best, ("row", "column"))
+    row_names, col_names = _names("rows", rows), _names("cols", cols)
+    kept = _kept(table, metric, dict(where or {}), (*row_names, *col_names))
+    fixed = _fixed(kept, (*row_names, *col_names))
+    runs = _runs_by_cell(kept, row_names, col_names)
+    row_keys = _ordered({row for row, _ in runs}, row_names, where or {})
+    col_keys = _ordered({col for _, col in runs}, col_names, where or {})
+    key = _baseline(baseline, col_keys if baseline_axis == "cols" else row_keys)
+    cells = {place: _cell(values, spread) for place, values in runs.items()}
+    if key is not None:
+        cells = _marked(cells, key, axis=1 if baseline_axis == "cols" else 0, level=level)
+    result = ResultTable(metric, row_names, col_names, row_keys, col_keys, cells, fixed, spread,
+                         _direction(metric, better), best, key, level)  # fmt: skip
+    return replace(result, cells=_with_best(result))
+
+
+# --- from the tidy table to cells -------------------------------------------------------------
+
+
+def _names(argument: str, given: str | Sequence[str]) -> tuple[str, ...]:
+    names = (given,) if isinstance(given, str) else tuple(given)
+    taken = [name for name in names if name in OWN_COLUMNS]
+    if not names or taken or len(set(names)) < len(names):
+        rule = f"must name columns, each once, other than {', '.join(OWN_COLUMNS)}"
+        advice = f"Try {argument}='objective' or {argument}=['data', 'model']."
+        raise refuse(argument, rule, f"got {given!r}", advice)
+    return names
+
+
+def _kept(
+    table: pa.Table, metric: str, where: Mapping[str, Any], names: tuple[str, ...]
+) -> dict[str, list[Any]]:
+    """Columns of the rows that are asked for, as lists."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    if not isinstance(table, pa.Table):
+        advice = "Pass calibrant.results.read_all(folder), or pa.table(data)."
+        raise refuse("table", "must be a pyarrow.Table", f"got {type(table).__name__}", advice)
+    if not isinstance(metric, str):
+        raise refuse("metric", "must be one name", f"got {metric!r}", "Make one table a metric.")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise refuse("rows and cols", "must differ", f"got {twice!r} in both", "Drop one.")
+    if "metric" in where or "value" in where:
+        raise refuse("where", "must fix neither metric nor value", f"got {sorted(where)}",
+                     "Pass metric='ece' as an argument of its own.")  # fmt: skip
+    for name in ("metric", "seed", "value", *names, *where):
+        if table.column_names.count(name) != 1:
+            advice = near_name(name, table.column_names)
+            raise refuse("table", f"must have the column {name!r}", "it has not", advice)
+    if not (pa.types.is_floating(table["value"].type) or pa.types.is_integer(table["value"].type)):
+        raise refuse("table", "must hold numbers in 'value'", f"got {table['value'].type}",
+                     "Cast the column to float64.")  # fmt: skip
+    for name, wanted in {"metric": metric, **where}.items():
+        table = _only(table, name, wanted)
+    return {name: table[name].to_pylist() for name in table.column_names}
+
+
+def _only(table: pa.Table, name: str, wanted: Any) -> pa.Table:
+    """The rows whose column has a wanted value."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    column = table[name]
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    several = isinstance(wanted, Collection) and not isinstance(wanted, str | bytes)
+    try:
+        values = pa.array(list(wanted) if several else [wanted], column.type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        rule = f"must give {name!r} values of the type {column.type}"
+        advice = f"The column begins with {column.slice(0, 2).to_pylist()}."
+        raise refuse("where", rule, f"got {wanted!r}", advice) from error
+    found = table.filter(pc.is_in(column, value_set=values))
+    if not found.num_rows:
+        known = sorted({str(value) for value in column.unique().to_pylist()})
+        argument = "metric" if name == "metric" else "where"
+        advice = near_name(str(wanted), known) if known else "The table is empty."
+        raise refuse(argument, "must keep at least one row", f"got {name}={wanted!r}", advice)
+    return found
+
+
+def _fixed(kept: Mapping[str, list[Any]], names: tuple[str, ...]) -> dict[str, Any]:
+    """The columns that have one value; refuses if another one varies."""
+    free = {*names, "metric", "seed", "value"}
+    values = {name: list(dict.fromkeys(col)) for name, col in kept.items() if name not in free}
+    varying = {name: some for name, some in values.items() if len(some) > 1 and name != "run"}
+    if varying:
+        got = "; ".join(
+            f"{len(some)} values of {name!r} ({', '.join(map(str, some[:4]))}"
+            f"{', …' if len(some) > 4 else ''})"  # noqa: PLR2004
+            for name, some in varying.items()
+        )
+        name, some = next(iter(varying.items()))
+        advice = f"Fix it with where={{{name!r}: {some[0]!r}}}, or add it to rows or cols."
+        raise refuse("rows and cols", "must leave only seeds to average", f"got {got}", advice)
+    return {name: some[0] for name, some in values.items() if len(some) == 1}
+
+
+def _runs_by_cell(
+    kept: Mapping[str, list[Any]], rows: tuple[str, ...], cols: tuple[str, ...]
+) -> dict[Place, list[float]]:
+    """The values of each cell, one a seed, in the order of the seeds."""
+    cells: dict[Place, dict[Any, float]] = {}
+    runs: dict[tuple[Key, Key, Any], Any] = {}
+    row_keys = zip(*(kept[name] for name in rows), strict=True)
+    col_keys = zip(*(kept[name] for name in cols), strict=True)
+    names = kept.get("run") or [None] * len(kept["value"])
+    columns = (row_keys, col_keys, kept["seed"], names, kept["value"])
+    for row, col, seed, run, value in zip(*columns, strict=True):
+        if (row, col, seed) in runs:
+            other = runs[row, col, seed]
+            of_runs = f" of the runs {other!r} and {run!r}" if other != run else ""
+            got = f"got two for {_joined((*row, *col))} and seed {seed}{of_runs}"
+            advice = "Drop one; for one of several runs, pass where={'run': …}."
+            raise refuse("table", "must hold one value a seed in each cell", got, advice)
+        runs[row, col, seed] = run
+        cells.setdefault((row, col), {})[seed] = math.nan if value is None else float(value)
+    return {
+        place: [seeds[seed] for seed in sorted(seeds, key=_natural)]
+        for place, seeds in cells.items()
+    }
+
+
+def _ordered(
+    keys: Collection[Key], names: tuple[str, ...], where: Mapping[str, Any]
+) -> tuple[Key, ...]:
+    """Keys in the order of the lists in ``where``, else sorted."""
+    orders = [where.get(name) for name in names]
+
+    def rank(key: Key) -> list[Any]:
+        return [
+            order.index(value) if isinstance(order, list | tuple) else _natural(value)
+            for value, order in zip(key, orders, strict=True)
+        ]
+
+    return tuple(sorted(keys, key=rank))
+
+
+def _natural(value: Any) -> tuple[bool, Any, str]:
+    """Sort key: numbers inside texts count as numbers, None comes last.
+
+    >>> sorted(["level 10", "level 9"], key=_natural)
+    ['level 9', 'level 10']
+    """
+    if isinstance(value, str):
+        return False, re.sub(r"\d+", lambda digits: digits[0].zfill(20), value), value
+    return (True, 0, "") if value is None else (False, value, "")
+
+
+def _cell(values: list[float], spread: str) -> Cell:
+    found = summarise(values)
+    return Cell(found.mean, getattr(found, spread), found.count, tuple(values))
+
+
+def _baseline(given: Any, keys: tuple[Key, ...]) -> Key | None:
+    if given is None:
+        return None
+    key = tuple(given) if isinstance(given, tuple | list) else (given,)
+    if key not in keys:
+        known = list(map(_joined, keys))
+        rule = "must be a value of the columns, or of the rows with baseline_axis='rows'"
+        raise refuse("baseline", rule, f"got {given!r}", near_name(_joined(key), known))
+    return key
+
+
+def _marked(
+    cells: Mapping[Place, Cell], baseline: Key, *, axis: int, level: float
+) -> dict[Place, Cell]:
+    marked = {}
+    for (row, col), cell in cells.items():
+        other = cells.get((row, baseline) if axis else (baseline, col))
+        itself = (row, col)[axis] == baseline
+        marked[row, col] = cell if itself or other is None else _against(cell, other, level)
+    return marked
+
+
+def _against(cell: Cell, baseline: Cell, level: float) -> Cell:
+    found = compare_runs(cell.values, baseline.values)
+    marks = "▲▼" if found.p_value < level else "△▽"
+    mark = marks[0] if found.difference > 0 else marks[1] if found.difference < 0 else ""
+    return replace(cell, mark=mark, p_value=found.p_value)
+
+
+def _direction(metric: str, better: str | None) -> str:
+    if better is not None:
+        return check_choice("better", better, ("lower", "higher", "neither"))
+    return METRICS[metric].better if metric in METRICS else "neither"
+
+
+def _with_best(table: ResultTable) -> dict[Place, Cell]:
+    """The cells, with the best of each row or column marked so."""
+    cells = dict(table.cells)
+    if table.best is None or table.better == "neither":
+        return cells
+    axis = 0 if table.best == "row" else 1
+    pick = min if table.better == "lower" else max
+    for key in (table.row_keys, table.col_keys)[axis]:
+        group = [p for p in cells if p[axis] == key and not math.isnan(cells[p].mean)]
+        if len(group) > 1:
+            top = _number(pick(cells[p].mean for p in group), table.percent)
+            for p in group:
+                cells[p] = replace(cells[p], best=_number(cells[p].mean, table.percent) == top)
+    return cells
+
+
+# --- how cells look ---------------------------------------------------------------------------
+
+
+def _number(value: float, percent: bool) -> str:  # noqa: FBT001
+    """A number as tables print it, without the sign of the unit.
+
+    >>> _number(0.12345, True), _number(-0.00001, False), _number(float("nan"), True)
+    ('12.35', '0.0000', 'undefined')
+    """
+    if math.isnan(value):
+        return "undefined"
+    return f"{100 * value:z.2f}" if percent else f"{value:z.4f}"
+
+
+def _shown(value: Any) -> str:
+    return MISSING if value is None else str(value)
+
+
+def _as_json(value: Any) -> Any:
+    return _plain(value) if isinstance(value, float) else value
+
+
+def _joined(key: Key) -> str:
+    return " / ".join(map(_shown, key))
+
+
+def _clean(text: str) -> str:
+    """One line that moves no cursor: what cannot be printed becomes a space."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def _straight(cells: Sequence[str], *, right: bool = False) -> list[str]:
+    """Cells of a column filled up with spaces to one width on the screen."""
+    from rich.cells import cell_len  # noqa: PLC0415 - rich costs 0.05 s to import
+
+    width = max(map(cell_len, cells))
+    gaps = [" " * (width - cell_len(cell)) for cell in cells]
+    return [gap + cell if right else cell + gap for cell, gap in zip(cells, gaps, strict=True)]
+
+
+def _escaper(table: Mapping[str, str]) -> Callable[[str], str]:
+    codes = {ord(letter): escaped for letter, escaped in table.items()}
+    return lambda text: _clean(text).translate(codes)
+
+
+_in_markdown = _escaper({letter: f"\\{letter}" for letter in "\\`*_{}[]<>#|~&$"})
+
+LATEX = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
+    "_": r"\_", "%": r"\%", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+    "[": "{[}", "]": "{]}", "*": "{*}",  # after a line's end these would be its options
+    "±": r"$\pm$", "▲": r"$\blacktriangle$", "▼": r"$\blacktriangledown$",
+    "△": r"$\vartriangle$", "▽": r"$\triangledown$", MISSING: "--",
+}  # fmt: skip
+_in_latex = _escaper(LATEX)
+
+
+def _latex_numbers(cell: str) -> str:
+    """A printed cell with its signs set as mathematics."""
+    signs = {sign: LATEX[sign] for sign in "±▲▼△▽"} | {"-": "$-$", MISSING: LATEX[MISSING]}
+    return cell.translate({ord(sign): mathematics for sign, mathematics in signs.items()})

@@ -1,0 +1,442 @@
+"""Studies: expansion, resuming, faults, two drivers, selection, tuning, the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from calibrant import InputError, Predictions, metrics
+from calibrant.calibrators import TemperatureScaling
+from calibrant.results import Store, read_all
+from calibrant.study import (
+    Local,
+    Study,
+    StudyError,
+    answer,
+    run_study,
+    select,
+    status,
+    tune,
+)
+from calibrant.study import _execute as execution
+
+TINY: dict[str, Any] = {
+    "name": "tiny", "data": {"name": "signals", "train_size": 200, "test_size": 120},
+    "models": {"name": "cnn1d", "width": 4}, "recipe": {"name": "quick", "epochs": 2},
+    "calibration": 0.5, "seeds": 2, "shifts": ["signals/3"],
+    "objectives": ["cross_entropy", {"objective": "focal:gamma={g}", "g": [1, 3]}],
+    "calibrators": ["none", {"name": "temperature", "label": "TS"}],
+    "metrics": ["accuracy", "nll", "ece"],
+}  # fmt: skip
+LOCAL = Local(workers=2, threads=1)
+
+
+def tiny(**changes: Any) -> Study:
+    return Study.parse({**TINY, **changes})
+
+
+def values(folder: Path) -> list[tuple]:
+    """The whole table in one order, to compare."""
+    return sorted(tuple(row.values()) for row in read_all(folder).to_pylist())
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished")
+    run_study(tiny(), folder, executor=LOCAL)
+    return folder
+
+
+# --- the file ---------------------------------------------------------------------------------
+
+
+def test_expansion() -> None:
+    study = tiny()
+    assert len(study.runs) == 6
+    assert [run.objective for run in study.runs[::2]] == [
+        "cross_entropy", "focal:gamma=1", "focal:gamma=3",
+    ]  # fmt: skip
+    assert len({run.key for run in study.runs}) == 6
+    assert tiny(seeds=[0, 7]).runs[1].seed == 7
+    assert tiny().runs[0].key == study.runs[0].key  # the same in every study
+    assert tiny(train_size=50).runs[0].key != study.runs[0].key
+    labelled = tiny(objectives=[{"objective": "focal:gamma={g}", "g": [1, 2], "label": "F{g}"}])
+    assert [run.name for run in labelled.runs[::2]] == ["F1", "F2"]
+    assert tiny(objectives=[{"objective": "cross_entropy", "label": "CE"}]).runs[0].key == (
+        study.runs[0].key
+    )  # a label is not part of a run
+
+
+def test_built_in_study() -> None:
+    quick = Study.load("quick")
+    assert len(quick.runs) == 30
+    assert list(quick.evaluation.calibrators) == ["none", "TS", "TS-SB-ECE", "HB"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"objectivs": []}, "Did you mean 'objectives'"),
+        ({"objectives": []}, "must name its objectives"),
+        ({"objectives": [3]}, "must be lines"),
+        ({"objectives": [{"objective": "focal:gamma={g}"}]}, "a list for each"),
+        ({"objectives": [{"objective": "focal", "g": [1]}]}, "a list for each"),
+        ({"objectives": ["focal", {"objective": "brier", "label": "focal"}]}, "different labels"),
+        ({"calibrators": ["temperatur"]}, "Did you mean 'temperature'"),
+        ({"calibrators": ["temperature", "temperature"]}, "different labels"),
+        ({"calibrators": [{"name": "temperature", "bin": 3}]}, "must fit"),
+        ({"metrics": ["ecce"]}, "Did you mean 'ece'"),
+        ({"seeds": 0}, "seeds"),
+        ({"data": [{"size": 3}]}, "tables with a name"),
+    ],
+)
+def test_bad_studies(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        tiny(**changes)
+
+
+def test_bad_file(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text("data = [")
+    with pytest.raises(InputError, match="cannot be read as TOML"):
+        Study.load(tmp_path / "s.toml")
+
+
+# --- results ----------------------------------------------------------------------------------
+
+
+def test_results_are_those_of_the_kept_logits(finished: Path) -> None:
+    study, table = tiny(), read_all(finished)
+    assert table.column_names == ["run", "data", "model", "objective", "seed", "part", "calibrator",
+                                  "metric", "value"]  # fmt: skip
+    # 6 runs × 2 parts × 2 calibrators × 3 metrics, and a temperature a run
+    assert table.num_rows == 6 * 2 * 2 * 3 + 6
+    run = study.runs[3]
+    folder = Store(finished).run_folder(run.key)
+    kept = {part: Predictions.load(folder / f"{part}.npz") for part in ("calibration", "test")}
+    fitted = TemperatureScaling().fit(kept["calibration"])
+    rows = {(r["part"], r["calibrator"], r["metric"]): r["value"]
+            for r in table.to_pylist() if r["run"] == run.key}  # fmt: skip
+    assert rows["test", "none", "ece"] == metrics.ece(kept["test"])
+    assert rows["test", "TS", "nll"] == metrics.nll(fitted.transform(kept["test"]))
+    assert rows["calibration", "TS", "temperature"] == fitted.temperature_
+    shifted = Predictions.load(folder / "shift-signals-3.npz")
+    assert rows["signals/3", "none", "accuracy"] == metrics.accuracy(shifted)
+    assert rows["signals/3", "none", "accuracy"] < 1
+    assert table.to_pandas().groupby("objective")["value"].count().shape == (3,)
+
+
+def test_only_what_is_missing_is_run(finished: Path, tmp_path: Path) -> None:
+    import shutil
+
+    folder = tmp_path / "copy"
+    shutil.copytree(finished, folder)
+    weights = {p: p.stat().st_mtime_ns for p in folder.glob("runs/*/weights.pt")}
+    assert run_study(tiny(), folder, executor=_never()).count("done") == 6
+    more = tiny(
+        metrics=["accuracy", "nll", "ece", "brier"],
+        calibrators=[*TINY["calibrators"], {"name": "histogram", "label": "HB"}],
+    )
+    assert status(more, folder).count("missing") == 6
+    start = time.perf_counter()
+    run_study(more, folder, executor=LOCAL)
+    assert time.perf_counter() - start < 60
+    assert weights == {p: p.stat().st_mtime_ns for p in folder.glob("runs/*/weights.pt")}
+    assert read_all(folder).num_rows == 6 * 2 * 3 * 4 + 6
+    seeds = tiny(seeds=3)
+    assert status(seeds, folder).count("missing") == 3
+    run_study(seeds, folder, executor=LOCAL)
+    assert all(p.stat().st_mtime_ns == t for p, t in weights.items())
+    assert len(list(folder.glob("runs/*/weights.pt"))) == 9
+
+
+def _never() -> Any:
+    class Never:
+        def work(self, *_: Any) -> Any:
+            raise AssertionError("nothing was missing")
+
+    return Never()
+
+
+def test_one_worker_and_two_agree(finished: Path, tmp_path: Path) -> None:
+    run_study(tiny(), tmp_path, executor=Local(workers=1, threads=1))
+    assert values(tmp_path) == values(finished)
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no finished runs"):
+        read_all(tmp_path)
+
+
+# --- faults -----------------------------------------------------------------------------------
+
+
+def toml(folder: Path, **changes: Any) -> Path:
+    """The tiny study as a file."""
+    path = folder / "tiny.toml"
+    config = {**TINY, **changes}
+    config.pop("name")
+    path.write_text("\n".join(f"{key} = {_toml(value)}" for key, value in config.items()))
+    return path
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k} = {_toml(v)}" for k, v in value.items()) + "}"
+    return (
+        "[" + ", ".join(map(_toml, value)) + "]" if isinstance(value, list) else json.dumps(value)
+    )
+
+
+def command(*arguments: Any) -> list[str]:
+    return [sys.executable, "-m", "calibrant.cli", *map(str, arguments)]
+
+
+def start(path: Path, out: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command("study", "run", path, "--out", out, "--workers", 2, "--threads", 1),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+
+
+def wait_for(done: Any, seconds: float = 100) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_killed_driver(finished: Path, tmp_path: Path) -> None:
+    """SIGKILL of the driver and all its workers, then the same command: the same table."""
+    path, out = toml(tmp_path), tmp_path / "out"
+    process = start(path, out)
+    wait_for(lambda: list(out.glob("results/*.parquet")))
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert status(Study.load(path), out).count("done") < 6
+    again = start(path, out)
+    _, error = again.communicate(timeout=200)
+    assert again.returncode == 0, error.decode()
+    assert values(out) == values(finished)
+
+
+def test_killed_worker(finished: Path, tmp_path: Path) -> None:
+    """SIGKILL of a worker in the middle: the study still completes, with the same table."""
+    path, out = toml(tmp_path), tmp_path / "out"
+    process = start(path, out)
+    wait_for(lambda: list(out.glob("runs/*/checkpoint.pt")))
+    workers = _workers(process.pid)
+    assert workers
+    os.kill(workers[0], signal.SIGKILL)
+    _, error = process.communicate(timeout=200)
+    assert process.returncode == 0, error.decode()
+    assert values(out) == values(finished)
+
+
+def _workers(session: int) -> list[int]:
+    """Processes of a session that hold a lock of a run."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            if os.getsid(int(entry.name)) != session:
+                continue
+            links = [str(fd.readlink()) for fd in (entry / "fd").iterdir()]
+        except OSError:
+            continue
+        if any("/locks/" in link for link in links):
+            found.append(int(entry.name))
+    return found
+
+
+def test_two_drivers_on_one_folder(finished: Path, tmp_path: Path) -> None:
+    path, out = toml(tmp_path), tmp_path / "out"
+    both = [start(path, out), start(path, out)]
+    for process in both:
+        _, error = process.communicate(timeout=250)
+        assert process.returncode == 0, error.decode()
+    assert values(out) == values(finished)
+
+
+def test_a_run_that_fails(tmp_path: Path) -> None:
+    """It leaves error and traceback, the rest goes on, and retry repeats it."""
+    study = tiny(models=["cnn1d", "resnet8"], seeds=1, objectives=["cross_entropy"])
+    now = run_study(study, tmp_path, executor=LOCAL)
+    assert (now.count("done"), now.count("failed")) == (1, 1)
+    failed = next(run for run in study.runs if now.states[run.key] == "failed")
+    record = Store(tmp_path).failure(failed.key)
+    assert record is not None
+    assert "must take data of the kind 'signal'" in record["error"]
+    assert "Traceback" in record["traceback"]
+    assert run_study(study, tmp_path, executor=_never()).count("failed") == 1  # not by itself
+    again = run_study(study, tmp_path, executor=LOCAL, retry=True)
+    assert again.count("failed") == 1
+
+
+def test_a_cut_result_is_repeated(finished: Path, tmp_path: Path) -> None:
+    import shutil
+
+    folder = tmp_path / "copy"
+    shutil.copytree(finished, folder)
+    want = values(folder)
+    first, second, third = sorted(folder.glob("results/*.parquet"))[:3]
+    first.write_bytes(first.read_bytes()[:-40])
+    second.write_bytes(b"")
+    third.unlink()
+    logits = folder / "runs" / third.stem / "test.npz"
+    logits.write_bytes(logits.read_bytes()[:200])
+    assert status(tiny(), folder).count("missing") == 3
+    assert run_study(tiny(), folder, executor=LOCAL).count("done") == 6
+    assert values(folder) == want
+
+
+def test_disk_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stops with one sentence, and what is finished stays finished."""
+    study = tiny(seeds=1)
+
+    class OneAtATime:
+        def work(self, runs: Any, evaluation: Any, store: Store) -> Any:
+            for run in runs:
+                execution.execute(run, evaluation, store)
+                yield run, "done"
+
+    real, calls = Store.write, []
+
+    def full(self: Store, *arguments: Any) -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        real(self, *arguments)
+
+    monkeypatch.setattr(Store, "write", full)
+    with pytest.raises(StudyError, match=r"No space left.*is kept"):
+        run_study(study, tmp_path, executor=OneAtATime())
+    monkeypatch.undo()
+    assert status(study, tmp_path).count("done") == 1
+    assert run_study(study, tmp_path, executor=OneAtATime()).count("done") == 3
+
+
+def test_a_worker_that_always_dies(tmp_path: Path) -> None:
+    """After three attempts the run counts as failed."""
+    study = tiny(seeds=1, objectives=["cross_entropy"])
+
+    class Dies:
+        def work(self, runs: Any, *_: Any) -> Any:
+            for run in runs:
+                yield run, "died"
+
+    now = run_study(study, tmp_path, executor=Dies())
+    assert now.count("failed") == 1
+    assert "died" in Store(tmp_path).failure(study.runs[0].key)["error"]
+
+
+def test_locks_end_with_their_process(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with store.claim("a") as ours:
+        assert ours
+        assert store.claimed("a")
+        with Store(tmp_path).claim("a") as again:
+            assert not again
+    assert not store.claimed("a")
+
+
+# --- choosing ---------------------------------------------------------------------------------
+
+
+def test_select(finished: Path) -> None:
+    (choice,) = select(tiny(), finished, within=1.0)
+    assert len(choice.candidates) == 6
+    assert choice.best.score == min(c.score for c in choice.candidates)
+    assert choice.runner_up is not None
+    assert choice.comparison.difference == pytest.approx(choice.best.score - choice.runner_up.score)
+    assert choice.best in choice.frontier or choice.best.validation["ece"] > min(
+        c.validation["ece"] for c in choice.candidates
+    )
+    text = str(choice)
+    assert "untouched test samples" in text
+    assert choice.best.objective in text
+    strict = select(tiny(), finished, within=0.0)[0]
+    most = max(c.validation["accuracy"] for c in strict.candidates)
+    assert strict.best.validation["accuracy"] == most
+    none = next(c for c in choice.candidates if c.calibrator == "none")
+    folder = Store(finished).run_folder(tiny().runs[0].key)
+    p = Predictions.load(folder / "calibration.npz")
+    assert none.scores[0] == pytest.approx(metrics.nll(p))
+    assert select(tiny(), finished, score="brier")[0].score == "brier"
+
+
+def test_select_needs_runs(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="must have finished runs"):
+        select(tiny(), tmp_path)
+
+
+def test_tune(tmp_path: Path) -> None:
+    table = {"objective": "focal:gamma={g} + {b}*mmce", "g": [1, 5], "b": [0.5, 2]}
+    study = tiny(objectives=["cross_entropy"], tune=table)
+    found = tune(study, tmp_path, executor=LOCAL, within=1.0)
+    assert [t.coefficient for t in found.trials] == ["g", "g", "b", "b"]
+    for name in ("g", "b"):
+        trials = [t for t in found.trials if t.coefficient == name]
+        best = min(trials, key=lambda t: t.ece)
+        assert best.chosen
+        assert found.coefficients[name] == best.value
+    assert found.objective == table["objective"].format(**found.coefficients)
+    # validation only: no test metric was computed
+    assert read_all(tmp_path).num_rows == 0
+    assert tune(study, tmp_path, executor=_never(), within=1.0) == found
+    with pytest.raises(InputError, match=r"table \[tune\]"):
+        tune(tiny(), tmp_path)
+
+
+def test_words(finished: Path) -> None:
+    text = answer(tiny(), read_all(finished))
+    assert "Before any repair" in text
+    assert "After repair" in text
+    assert "On signals/3" in text
+
+
+# --- the command line -------------------------------------------------------------------------
+
+
+def test_command_line(finished: Path, tmp_path: Path) -> None:
+    path = toml(tmp_path)
+
+    def call(*arguments: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command(*arguments), capture_output=True, text=True, check=False,
+                              timeout=200)  # fmt: skip
+
+    done = call("study", "run", path, "--out", finished)
+    assert done.returncode == 0, done.stderr
+    assert "6 done" in done.stdout
+    assert "Before any repair" in done.stdout
+    done = call("study", "status", path, "--out", finished)
+    assert done.stdout.startswith("6 done, 0 running, 0 failed, 0 missing")
+    for style, mark in (("text", "±"), ("markdown", "|"), ("latex", "\\toprule"), ("csv", ",")):
+        done = call("study", "table", finished, "--metric", "nll", "--format", style)
+        assert done.returncode == 0, done.stderr
+        assert mark in done.stdout
+    done = call("select", path, "--out", finished)
+    assert done.returncode == 0, done.stderr
+    assert "choose" in done.stdout
+    done = call("study", "run", tmp_path / "none.toml", "--out", finished)
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_other_libraries_read_the_table(finished: Path) -> None:
+    table = read_all(finished)
+    assert isinstance(table, pa.Table)
+    frame = table.to_pandas()
+    mean = frame[frame.metric == "ece"].groupby("calibrator")["value"].mean()
+    assert set(mean.index) == {"none", "TS"}
+    assert np.isfinite(mean).all()
