@@ -77,6 +77,17 @@ def test_expansion() -> None:
     )  # a label is not part of a run
 
 
+def test_a_changed_file_is_another_run(tmp_path: Path) -> None:
+    path = tmp_path / "mine.npz"
+    rng = np.random.default_rng(0)
+    keys = []
+    for size in (40, 60):
+        x, y = rng.normal(size=(size, 3)).astype("float32"), np.arange(size) % 2
+        np.savez(path, x_train=x, y_train=y, x_test=x, y_test=y)
+        keys.append(tiny(data=str(path), models="mlp").runs[0].key)
+    assert keys[0] != keys[1]
+
+
 def test_built_in_study() -> None:
     quick = Study.load("quick")
     assert len(quick.runs) == 30

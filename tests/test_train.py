@@ -228,7 +228,7 @@ def test_learned_epochs() -> None:
         z = torch.zeros(4, 2)
         z[torch.arange(4), torch.tensor(row)] = 1.0
         record.add(torch.arange(4), z, torch.ones(4, dtype=torch.int64))
-        found = record.finish(epoch)
+        found = record.finish(epoch, lambda values: values)
         assert found["train_error"] == pytest.approx(1 - sum(row) / 4)
     assert record.learned.tolist() == [0, 1, 2, -1]
 
@@ -411,6 +411,9 @@ def test_two_processes_equal_one(signals: Dataset, tmp_path: Path) -> None:
     for a, b in zip(one.epochs, table, strict=True):
         assert b["test_nll"] == pytest.approx(a["test_nll"], abs=1e-4)
         assert b["test_ece"] == pytest.approx(a["test_ece"], abs=1e-3)
+        for name in ("train_nll", "train_error", "train_entropy_incorrect"):
+            assert b[name] == pytest.approx(a[name], abs=1e-4)
+    np.testing.assert_array_equal(np.load(tmp_path / "two" / "learned.npy"), one.learned)
     p = Predictions.load(tmp_path / "two" / "test.npz")
     assert p.num_samples == len(signals.y_test)
     np.testing.assert_array_equal(p.labels, signals.y_test)

@@ -11,6 +11,7 @@ except ModuleNotFoundError as error:
         name="torch",
     ) from error
 
+from calibrant.models._base import Classifier
 from calibrant.models._cnn1d import SignalCNN, TextCNN
 from calibrant.models._densenet import DenseNet
 from calibrant.models._mlp import MLP
@@ -26,6 +27,7 @@ __all__ = [
     "MODELS",
     "VGG16",
     "CifarResNet",
+    "Classifier",
     "DenseNet",
     "Model",
     "ResNet",

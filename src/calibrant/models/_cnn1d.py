@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from calibrant.models._base import Classifier
 
-class SignalCNN(nn.Module):
+
+class SignalCNN(Classifier):
     """Three convolutions, a mean over time, and a linear layer; small enough for seconds of CPU.
 
     Parameters
@@ -32,12 +34,8 @@ class SignalCNN(nn.Module):
         out: Tensor = self.body(x)
         return out
 
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.features(x))
-        return logits
 
-
-class TextCNN(nn.Module):
+class TextCNN(Classifier):
     """Eight layers for sequences of word numbers: an embedding, six convolutions, a linear layer.
 
     wang2021 uses an 8-layer 1D-CNN on 20 Newsgroups without printing its widths; these are ours.
@@ -75,7 +73,3 @@ class TextCNN(nn.Module):
         """What the last layer sees, (N, width)."""
         words: Tensor = self.embedding(x)
         return F.adaptive_max_pool1d(self.body(words.transpose(1, 2)), 1).squeeze(2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.features(x))
-        return logits

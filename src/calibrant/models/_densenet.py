@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from calibrant.models._base import Classifier
+
 
 class Dense(nn.Module):
     """A layer whose output is joined to its input."""
@@ -23,7 +25,7 @@ class Dense(nn.Module):
         return torch.cat([out, x], 1)
 
 
-class DenseNet(nn.Module):
+class DenseNet(Classifier):
     """Four dense blocks; between them a transition halves channels and size.
 
     Parameters
@@ -67,7 +69,3 @@ class DenseNet(nn.Module):
         """What the last layer sees, (N, 1024) for DenseNet-121."""
         out: Tensor = self.body(x)
         return out.mean((2, 3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.features(x))
-        return logits

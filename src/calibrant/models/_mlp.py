@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from calibrant.models._base import Classifier
 
-class MLP(nn.Module):
+
+class MLP(Classifier):
     """Hidden layers with ReLU, then a linear layer; images are flattened first.
 
     Parameters
@@ -32,7 +34,3 @@ class MLP(nn.Module):
         """What the last layer sees."""
         out: Tensor = self.body(x)
         return out
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.features(x))
-        return logits

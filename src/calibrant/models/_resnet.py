@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from calibrant.models._base import Classifier
+
 
 class Basic(nn.Module):
     """Two 3 x 3 convolutions."""
@@ -42,7 +44,7 @@ class Bottleneck(nn.Module):
         return F.relu(self.body(x) + self.shortcut(x))
 
 
-class ResNet(nn.Module):
+class ResNet(Classifier):
     """Four stages of 64, 128, 256 and 512 channels (times 4 with bottlenecks).
 
     Parameters
@@ -96,10 +98,6 @@ class ResNet(nn.Module):
         """What the last layer sees."""
         out: Tensor = self.stages(self.stem(x))
         return out.mean((2, 3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.features(x))
-        return logits
 
 
 def _conv(channels: int, width: int, size: int, stride: int) -> nn.Conv2d:

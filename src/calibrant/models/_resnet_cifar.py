@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from calibrant._checks import refuse
+from calibrant.models._base import Classifier
 
 
 class Block(nn.Module):
@@ -29,7 +30,7 @@ class Block(nn.Module):
         return F.relu(out + x)
 
 
-class CifarResNet(nn.Module):
+class CifarResNet(Classifier):
     """Three stages of n blocks with 16, 32 and 64 channels, then a linear layer.
 
     Parameters
@@ -64,10 +65,6 @@ class CifarResNet(nn.Module):
         x = F.relu(self.bn1(self.conv1(x)))
         x = self.layer3(self.layer2(self.layer1(x)))
         return x.mean((2, 3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.features(x))
-        return logits
 
 
 def _stage(channels: int, width: int, blocks: int, stride: int) -> nn.Sequential:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._checks import near_name, refuse
+from calibrant.models._base import Classifier
 from calibrant.models._cnn1d import SignalCNN, TextCNN
 from calibrant.models._densenet import DenseNet
 from calibrant.models._mlp import MLP
@@ -30,7 +31,7 @@ SIZES = {"in_channels", "in_features", "vocabulary_size"}
 class Model:
     """A network by name: what builds it, and the kinds of data it takes."""
 
-    make: Callable[..., nn.Module]
+    make: Callable[..., Classifier]
     kinds: tuple[Kind, ...]
     summary: str
 
@@ -47,7 +48,7 @@ class Model:
         return tuple(name for name in names if name not in fixed)
 
 
-def _class_of(make: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
+def _class_of(make: Callable[..., Classifier]) -> Callable[..., Classifier]:
     return make.func if isinstance(make, partial) else make
 
 
@@ -77,7 +78,7 @@ MODELS: dict[str, Model] = {
 
 def build(
     name: str, *, kind: Kind, num_classes: int, size: tuple[int, ...] | int, **options: Any
-) -> nn.Module:
+) -> Classifier:
     """Build a network for data of a kind and size.
 
     Parameters

@@ -8,6 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from calibrant.models._base import Classifier
+
 
 class TreeBatch(Protocol):
     """Trees whose nodes are numbered leaves first, then level by level.
@@ -24,7 +26,7 @@ class TreeBatch(Protocol):
     def roots(self) -> Tensor: ...
 
 
-class TreeLSTM(nn.Module):
+class TreeLSTM(Classifier):
     """Word vectors at the leaves; a node joins its two children with gates of their own.
 
     Every node gets logits; those of the roots are the answer for the sentence.
@@ -79,10 +81,7 @@ class TreeLSTM(nn.Module):
         logits: Tensor = self.head(self.dropout(self.states(trees)))
         return logits
 
-    def features(self, trees: TreeBatch) -> Tensor:
+    def features(self, x: TreeBatch) -> Tensor:
         """What the last layer sees of each root."""
-        return self.states(trees)[trees.roots]
-
-    def forward(self, trees: TreeBatch) -> Tensor:
-        logits: Tensor = self.head(self.dropout(self.features(trees)))
-        return logits
+        roots: Tensor = self.dropout(self.states(x)[x.roots])
+        return roots

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from calibrant.models._base import Classifier
+
 STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 
 
-class VGG16(nn.Module):
+class VGG16(Classifier):
     """Thirteen 3 x 3 convolutions in five stages, each followed by pooling.
 
     Parameters
@@ -39,7 +41,3 @@ class VGG16(nn.Module):
         """What the last layer sees, (N, 512)."""
         out: Tensor = self.body(x)
         return out.mean((2, 3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.features(x))
-        return logits

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from calibrant._checks import refuse
+from calibrant.models._base import Classifier
 
 
 class Block(nn.Module):
@@ -28,7 +29,7 @@ class Block(nn.Module):
         return result
 
 
-class WideResNet(nn.Module):
+class WideResNet(Classifier):
     """Three stages of (depth - 4) / 6 blocks with 16 k, 32 k and 64 k channels.
 
     Parameters
@@ -69,7 +70,3 @@ class WideResNet(nn.Module):
     def features(self, x: Tensor) -> Tensor:
         """What the last layer sees, (N, 64 k)."""
         return F.relu(self.bn(self.stages(self.conv(x)))).mean((2, 3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.features(x))
-        return logits

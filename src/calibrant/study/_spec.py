@@ -25,7 +25,8 @@ NONE = "none"
 class Run:
     """One training: all that determines its weights, and a name for its objective.
 
-    Two runs with the same ``key`` are the same run, in every study.
+    Two runs with the same ``key`` are the same run, in every study. ``fingerprint`` is the hash of
+    a data file of the user's own, so that a changed file is another run.
     """
 
     data: str
@@ -38,6 +39,7 @@ class Run:
     calibration: float = 0.2
     train_size: int | None = None
     precision: str = "fp32"
+    fingerprint: str = ""
     label: str = ""
 
     @cached_property
@@ -115,23 +117,7 @@ class Study:
             if not config.get(needed):
                 rule = f"must name its {needed}"
                 raise refuse("study", rule, "got none", f'Write for example {needed} = ["…"].')
-        options = {
-            name: config[name]
-            for name in ("calibration", "train_size", "precision")
-            if name in config
-        }
-        runs = [
-            Run(
-                data=data.pop("name"), model=model.pop("name"), objective=objective, seed=seed,
-                recipe=_recipe(config.get("recipe", "quick")), data_options=data,
-                model_options=model, label=label, **options,
-            )
-            for data, model, (objective, label), seed in itertools.product(
-                _tables("data", config["data"]), _tables("models", config["models"]),
-                _objectives(config["objectives"]), _seeds(config.get("seeds", 1)),
-            )
-            for data, model in [(dict(data), dict(model))]
-        ]  # fmt: skip
+        runs = _runs(config)
         _check_labels(runs)
         evaluation = Evaluation(
             _calibrators(config.get("calibrators", [NONE, "temperature"])),
@@ -139,6 +125,38 @@ class Study:
             tuple(config.get("shifts", ())),
         )
         return cls(config.get("name", "study"), tuple(runs), evaluation, config.get("tune"))
+
+
+def _runs(config: Mapping[str, Any]) -> list[Run]:
+    """Every combination of data, network, objective and seed."""
+    shared = {
+        name: config[name] for name in ("calibration", "train_size", "precision") if name in config
+    }
+    recipe = _recipe(config.get("recipe", "quick"))
+    return [
+        Run(
+            data=data["name"], data_options=_without_name(data), model=model["name"],
+            model_options=_without_name(model), objective=objective, label=label, seed=seed,
+            recipe=recipe, fingerprint=_fingerprint(data["name"]), **shared,
+        )
+        for data, model, (objective, label), seed in itertools.product(
+            _tables("data", config["data"]), _tables("models", config["models"]),
+            _objectives(config["objectives"]), _seeds(config.get("seeds", 1)),
+        )
+    ]  # fmt: skip
+
+
+def _without_name(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if key != "name"}
+
+
+def _fingerprint(data: str) -> str:
+    """Hash of a data file, "" for a data set by name."""
+    path = Path(data)
+    if path.suffix != ".npz" or not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def _recipe(value: str | Mapping[str, Any]) -> dict[str, Any]:

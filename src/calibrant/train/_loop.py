@@ -234,7 +234,7 @@ class _Run:
                     Moment(self.epoch, self.recipe.epochs, step + 1, len(steps), loss, speed, last)
                 )
         row = {"epoch": self.epoch, "learning_rate": rate, "seconds": time.perf_counter() - start}
-        self.rows.append(row | self.record.finish(self.epoch))
+        self.rows.append(row | self.record.finish(self.epoch, self.group.merge))
         self.epoch, self.on_test = self.epoch + 1, None
 
     def _step(self, batch: Tensor, share: Tensor, rate: float, generator: torch.Generator) -> float:

@@ -34,6 +34,16 @@ class Processes:
         size = len(indices) // self.count
         return indices[self.rank * size : (self.rank + 1) * size]
 
+    def merge(self, values: Tensor) -> Tensor:
+        """Fill what is NaN here from the process that has it."""
+        if self.count == 1:
+            return values
+        missing = values.isnan()
+        both = torch.stack([values.nan_to_num(0.0), (~missing).to(values.dtype)]).to(self.device)
+        dist.all_reduce(both)
+        total, count = both.cpu().unbind()
+        return torch.where(count > 0, total, torch.nan)
+
     def join(self, rows: NDArray[np.float32], total: int) -> NDArray[np.float32]:
         """Put the rows ``rank``, ``rank + count``, … of each process back into one array."""
         if self.count == 1:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -44,8 +45,12 @@ class TrainingRecord:
         correct = (predicted == labels).float()
         self.values[:, places] = torch.stack([nll, entropy, confidence, correct]).cpu()
 
-    def finish(self, epoch: int) -> dict[str, float]:
-        """Update the learned epochs and summarise the epoch; samples not seen do not count."""
+    def finish(self, epoch: int, merge: Callable[[Tensor], Tensor]) -> dict[str, float]:
+        """Update the learned epochs and summarise the epoch; samples not seen do not count.
+
+        ``merge`` brings together what several processes noted.
+        """
+        self.values = merge(self.values)
         right = self.values[3] == 1
         seen = ~self.values[3].isnan()
         self.learned[seen & ~right] = -1
