@@ -17,6 +17,7 @@ import pytest
 
 from calibrant import InputError, Predictions, metrics
 from calibrant.calibrators import TemperatureScaling
+from calibrant.data import Dataset, load
 from calibrant.results import Store, read_all
 from calibrant.study import (
     Local,
@@ -144,6 +145,22 @@ def test_results_are_those_of_the_kept_logits(finished: Path) -> None:
     assert rows["signals/3", "none", "accuracy"] == metrics.accuracy(shifted)
     assert rows["signals/3", "none", "accuracy"] < 1
     assert table.to_pandas().groupby("objective")["value"].count().shape == (3,)
+
+
+def test_shifts(tmp_path: Path) -> None:
+    """Of the data by name with its options, and of the user's own images."""
+    run = tiny().runs[0]
+    data = load("signals", **run.data_options)
+    x, y = execution.shifted("{data}/3", run, data)
+    assert len(x) == len(y) == 120
+    images = np.random.default_rng(0).integers(0, 255, (20, 3, 8, 8), dtype=np.uint8)
+    mine = Dataset("mine", "image", images, np.arange(20) % 2, images, np.arange(20) % 2,
+                   ("a", "b"), {})  # fmt: skip
+    x, y = execution.shifted("generated/fog/3", run, mine)
+    assert x.shape == images.shape
+    assert not np.array_equal(x, images)
+    with pytest.raises(InputError, match="generated/CORRUPTION/LEVEL"):
+        execution.shifted("generated/fog", run, mine)
 
 
 def test_only_what_is_missing_is_run(finished: Path, tmp_path: Path) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import time
 import traceback
 import warnings
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from calibrant._checks import CalibrationWarning, InputError
-from calibrant.data import Dataset, load, load_shift
+from calibrant._checks import CalibrationWarning, InputError, refuse
+from calibrant.data import Dataset, corrupt, load, load_shift
 from calibrant.metrics import get_metric
 from calibrant.predictions import Predictions
 from calibrant.results import Store
@@ -69,11 +71,34 @@ def keep_logits(
     seconds = time.perf_counter() - start
     for shift in evaluation.shifts:
         if kept[shift] is None:
-            x, y, _ = load_shift(shift.format(data=run.data))
-            p = predict(folder, data, shift=(x, y))
+            p = predict(folder, data, shift=shifted(shift, run, data))
             p.save(folder / file_name(shift))
             kept[shift] = p
     return {part: p for part, p in kept.items() if p is not None}, seconds
+
+
+def shifted(shift: str, run: Run, data: Dataset) -> tuple[Any, Any]:
+    """Shifted test samples and labels.
+
+    ``generated/CORRUPTION/LEVEL`` corrupts the run's own test images; all else is a name of
+    ``load_shift``, in which ``{data}`` is the name of the run's data set.
+    """
+    name = shift.format(data=run.data)
+    base, *rest = name.split("/")
+    if base == "generated":
+        if len(rest) != 2 or not rest[1].isdigit():  # noqa: PLR2004
+            rule, advice = "must read generated/CORRUPTION/LEVEL", "Try generated/fog/3."
+            raise refuse("shifts", rule, f"got {shift!r}", advice)
+        return corrupt(data.x_test, rest[0], int(rest[1])), data.y_test
+    same = base.removesuffix("-generated") == run.data
+    return _loaded(name, json.dumps(dict(run.data_options) if same else {}))
+
+
+@lru_cache(maxsize=32)
+def _loaded(name: str, options: str) -> tuple[Any, Any]:
+    """A shifted test set; a worker loads or generates it once for all its runs."""
+    x, y, _ = load_shift(name, **json.loads(options))
+    return x, y
 
 
 def _read(path: Path) -> Predictions | None:
