@@ -30,8 +30,8 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Two nodes of one core each, stopped at the end whatever happens."""
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """Address and folder of two nodes of one core each, stopped at the end whatever happens."""
     address = f"{LOCAL_HOST}:{free_port()}"
     folder = tmp_path_factory.mktemp("r")
     ray = [str(Path(sys.executable).with_name("ray")), "start", "--num-cpus=1", "--block",
@@ -43,13 +43,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     _wait_for(address)
     nodes.append(_start([*ray, f"--address={address}"], env))
     try:
-        yield address
+        yield address, folder
     finally:
         for node in nodes:
             os.killpg(node.pid, signal.SIGTERM)
         for node in nodes:
             try:
-                node.wait(20)
+                node.wait(5)
             except subprocess.TimeoutExpired:
                 os.killpg(node.pid, signal.SIGKILL)
 
@@ -69,11 +69,11 @@ def _wait_for(address: str) -> None:
     raise TimeoutError(address)
 
 
-def _in_cluster(entry: Path, address: str) -> bool:
+def _in_cluster(entry: Path, folder: Path) -> bool:
     """Whether the node that started a worker belongs to this cluster."""
     try:
         parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
-        return address.encode() in (Path("/proc") / parent / "cmdline").read_bytes()
+        return str(folder).encode() in (Path("/proc") / parent / "cmdline").read_bytes()
     except OSError:
         return False
 
@@ -82,18 +82,19 @@ def executor(address: str) -> Ray:
     return Ray(address=address, options=(("_node_ip_address", LOCAL_HOST),))
 
 
-def test_cluster_equals_this_machine(cluster: str, tmp_path: Path) -> None:
+def test_cluster_equals_this_machine(cluster: tuple[str, Path], tmp_path: Path) -> None:
     """A worker is killed in the middle; the table is complete and the same."""
+    address, folder = cluster
     killed: list[int] = []
 
     def kill() -> None:
-        for _ in range(600):
+        for _ in range(2000):
             for entry in Path("/proc").iterdir():
                 try:
                     name = (entry / "cmdline").read_bytes()
                 except OSError:
                     continue
-                if name.startswith(b"ray::_task") and _in_cluster(entry, cluster):
+                if name.startswith(b"ray::_task") and _in_cluster(entry, folder):
                     os.kill(int(entry.name), signal.SIGKILL)
                     killed.append(int(entry.name))
                     return
@@ -101,7 +102,7 @@ def test_cluster_equals_this_machine(cluster: str, tmp_path: Path) -> None:
 
     thread = threading.Thread(target=kill)
     thread.start()
-    now = run_study(tiny(), tmp_path / "ray", executor=executor(cluster))
+    now = run_study(tiny(), tmp_path / "ray", executor=executor(address))
     thread.join()
     assert killed
     assert now.count("done") == 6
@@ -109,10 +110,11 @@ def test_cluster_equals_this_machine(cluster: str, tmp_path: Path) -> None:
     assert values(tmp_path / "ray") == values(tmp_path / "local")
     # More metrics later: from the kept logits, which travel to the workers and back.
     more = tiny(metrics=["accuracy", "nll", "ece", "brier"])
-    assert run_study(more, tmp_path / "ray", executor=executor(cluster)).count("done") == 6
+    assert run_study(more, tmp_path / "ray", executor=executor(address)).count("done") == 6
 
 
-def test_a_run_that_fails_on_the_cluster(cluster: str, tmp_path: Path) -> None:
+def test_a_run_that_fails_on_the_cluster(cluster: tuple[str, Path], tmp_path: Path) -> None:
+    address, _ = cluster
     study = tiny(models=["cnn1d", "resnet8"], seeds=1, objectives=["cross_entropy"])
-    now = run_study(study, tmp_path, executor=executor(cluster))
+    now = run_study(study, tmp_path, executor=executor(address))
     assert (now.count("done"), now.count("failed")) == (1, 1)
