@@ -30,6 +30,8 @@ from calibrant.study import (
     tune,
 )
 from calibrant.study import _execute as execution
+from calibrant.study._local import probe
+from calibrant.study._sharing import share, shared
 
 TINY: dict[str, Any] = {
     "name": "tiny", "data": {"name": "signals", "train_size": 200, "test_size": 120},
@@ -376,6 +378,21 @@ def test_locks_end_with_their_process(tmp_path: Path) -> None:
         with Store(tmp_path).claim("a") as again:
             assert not again
     assert not store.claimed("a")
+
+
+def test_probe(tmp_path: Path) -> None:
+    """Processes times threads is the number of cores, whichever way is faster."""
+    run = tiny().runs[0]
+    cores = len(os.sched_getaffinity(0))
+    workers, threads = probe(run, share(run, tmp_path))
+    assert (workers, threads) in ((1, cores), (cores, 1))
+
+
+def test_shared_data_are_the_same(tmp_path: Path) -> None:
+    run = tiny().runs[0]
+    data, mapped = load(run.data, **run.data_options), shared(share(run, tmp_path))
+    assert data.hash == mapped.hash
+    assert isinstance(mapped.x_train.base, np.memmap) or isinstance(mapped.x_train, np.memmap)
 
 
 # --- choosing ---------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from calibrant.study._sharing import share, shared
 from calibrant.study._spec import Evaluation, Run
 
 ATTEMPTS = 3
+PROBE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ class Local:
         by_data = {_data(run): folders[run.key] for run in _one_each(runs)}
         workers, threads = self.workers, self.threads
         if workers is None or threads is None:
-            chosen = probe(runs[0], by_data[_data(runs[0])])
+            new = [run for run in runs if not (store.run_folder(run.key) / "run.json").exists()]
+            chosen = probe(new[0], by_data[_data(new[0])]) if new else (_cores(), 1)
             workers, threads = workers or chosen[0], threads or chosen[1]
         left = {run.key: 0 for run in runs}  # attempts
         named = {run.key: run for run in runs}
@@ -103,12 +106,16 @@ def _one_each(runs: Sequence[Run]) -> list[Run]:
     return list({_data(run): run for run in runs}.values())
 
 
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
 def probe(run: Run, data: Path | None) -> tuple[int, int]:
     """Processes and threads with the highest throughput for a run's network.
 
     One process on all threads against one process a core: a few steps of each.
     """
-    cores = len(os.sched_getaffinity(0))
+    cores = _cores()
     if cores == 1 or data is None:
         return cores, 1
     context = multiprocessing.get_context("forkserver")
@@ -118,19 +125,31 @@ def probe(run: Run, data: Path | None) -> tuple[int, int]:
     return (1, cores) if every * cores < one else (cores, 1)
 
 
+class _EnoughError(Exception):
+    """The probe has seen enough."""
+
+
 def _time_steps(run: Run, data: Path, threads: int) -> float:
-    """Seconds of a few training steps."""
+    """Seconds of a training step: a second of them, or two steps if they are slow."""
     import torch  # noqa: PLC0415
 
-    from calibrant.train import Recipe, train  # noqa: PLC0415
+    from calibrant.train import Moment, Recipe, train  # noqa: PLC0415
 
     torch.set_num_threads(threads)
+    seen: list[tuple[int, float]] = []
+
+    def report(at: Moment) -> None:
+        seen.append((at.epoch * at.steps + at.step, time.perf_counter()))
+        if len(seen) > 1 and seen[-1][1] - seen[0][1] > PROBE_SECONDS:
+            raise _EnoughError
+
     dataset = shared(data)
-    recipe = Recipe(epochs=2, batch_size=64, schedule="constant", learning_rate=1e-3)
-    size = min(256, len(dataset.y_train) // 2)
-    start: list[float] = []
-    train(
-        dataset, model=run.model, recipe=recipe, train_size=size, calibration=1, telemetry=False,
-        model_options=run.model_options, report=lambda _: start.append(time.perf_counter()),
-    )  # fmt: skip
-    return start[-1] - start[0]
+    recipe = Recipe(epochs=1000, batch_size=64, schedule="constant", learning_rate=1e-3)
+    with suppress(_EnoughError):
+        train(
+            dataset, model=run.model, recipe=recipe, calibration=1, telemetry=False,
+            train_size=min(256, len(dataset.y_train) // 2), model_options=run.model_options,
+            report=report,
+        )  # fmt: skip
+    (first, start), (last, end) = seen[0], seen[-1]
+    return (end - start) / (last - first)

@@ -122,13 +122,9 @@ def run_study(
             f"The study stopped: {error}. What is finished is kept in {out}; run the same command "
             "to go on."
         ) from error
-    return _wait_for(elsewhere, study, out) if elsewhere else status(study, out)
-
-
-def _wait_for(elsewhere: list[Run], study: Study, out: str | Path) -> Status:
-    """Wait for the runs that another driver holds; take over those it leaves."""
-    store = Store(out)
+    if not elsewhere:
+        return status(study, out)
     while any(store.claimed(run.key) for run in elsewhere):
         time.sleep(0.5)
-    now = status(study, out)
-    return run_study(study, out) if now.count("missing") else now
+    # What the other driver left, if it was stopped, is ours now; what failed there has failed.
+    return run_study(study, out, executor=executor, report=report)

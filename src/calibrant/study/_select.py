@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calibrant import metrics
 from calibrant._checks import CalibrationWarning, InputError, check_choice, refuse
-from calibrant.calibrators import CrossFitted
+from calibrant.calibrators._composite import out_of_fold
 from calibrant.inference import RunComparison, compare_runs, pareto_front
 from calibrant.predictions import Predictions
 from calibrant.results import Store
@@ -191,4 +191,4 @@ def _cross_fitted(evaluation: Evaluation, label: str, p: Predictions) -> Predict
         return p
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
-        return CrossFitted(calibrator, folds=FOLDS).fit_transform(p)
+        return out_of_fold(calibrator, p, None, FOLDS, seed=0)
