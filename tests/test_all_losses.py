@@ -397,6 +397,15 @@ def test_bad_batches(name: str, z: Any, y: Any, message: str) -> None:
         LOSSES[name].function(z, y, **options, **more)
 
 
+@every_primary
+def test_no_label_is_left_out_unasked(name: str, options: dict[str, Any]) -> None:
+    """PyTorch's -100 included."""
+    z, y = batch((4, 3))
+    y[2] = -100
+    with pytest.raises((IndexError, RuntimeError)):
+        value(name, options, z, y)
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_soft_targets_cannot_be_left_out_by_number(name: str) -> None:
     options = next(o for n, o in CONFIGURATIONS if n == name)

@@ -111,6 +111,8 @@ def test_built_in_study() -> None:
         ({"calibrators": [{"name": "temperature", "bin": 3}]}, "must fit"),
         ({"metrics": ["ecce"]}, "Did you mean 'ece'"),
         ({"seeds": 0}, "seeds"),
+        ({"data": [{"name": "signals", "level": n} for n in (0, 5)]}, "data must not name"),
+        ({"models": [{"name": "mlp", "hidden": [n]} for n in (4, 8)]}, "models must not name"),
         ({"data": [{"size": 3}]}, "tables with a name"),
     ],
 )
@@ -395,6 +397,99 @@ def test_shared_data_are_the_same(tmp_path: Path) -> None:
     assert isinstance(mapped.x_train.base, np.memmap) or isinstance(mapped.x_train, np.memmap)
 
 
+def test_only_the_guilty_run_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that kills its process fails after three attempts; the others are done."""
+    study = tiny(seeds=1, data={"name": "signals", "train_size": 200, "test_size": 120},
+                 objectives=["cross_entropy", "brier", "focal"])  # fmt: skip
+    guilty = study.runs[1].key
+    # The workers are new processes; a folder where a file must go kills this one's task.
+    monkeypatch.setenv("CALIBRANT_TEST_DIES", guilty)
+    code = (
+        "import os\n"
+        "from calibrant.study import _execute\n"
+        "real = _execute.keep_logits\n"
+        "def dies(run, *rest):\n"
+        "    if run.key == os.environ.get('CALIBRANT_TEST_DIES'): os._exit(9)\n"
+        "    return real(run, *rest)\n"
+        "_execute.keep_logits = dies\n"
+    )
+    (tmp_path / "deadly.py").write_text(code)
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "import deadly\n"
+        "from calibrant.study import Local, run_study\n"
+        "from tests.test_study import tiny\n"
+        "if __name__ == '__main__':\n"
+        "    study = tiny(seeds=1, objectives=['cross_entropy', 'brier', 'focal'])\n"
+        "    run_study(study, sys.argv[2], executor=Local(2, 1))\n"
+    )
+    (tmp_path / "main.py").write_text(script)
+    subprocess.run(
+        [sys.executable, str(tmp_path / "main.py"), str(tmp_path), str(tmp_path / "out")],
+        check=True, timeout=250, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+    )  # fmt: skip
+    now = status(study, tmp_path / "out")
+    assert now.states[guilty] == "failed"
+    assert now.count("done") == 2
+
+
+def test_an_edited_study_does_not_mix_with_the_old(finished: Path, tmp_path: Path) -> None:
+    import shutil
+
+    folder = tmp_path / "copy"
+    shutil.copytree(finished, folder)
+    edited = tiny(recipe={"name": "quick", "epochs": 1})
+    run_study(edited, folder, executor=LOCAL)
+    alone = tmp_path / "alone"
+    run_study(edited, alone, executor=LOCAL)
+    assert answer(edited, read_all(folder)) == answer(edited, read_all(alone))
+    keys = {run.key for run in edited.runs}
+    assert sorted(read_all(folder, keys=keys)["value"].to_pylist()) == sorted(
+        read_all(alone)["value"].to_pylist()
+    )
+
+
+def test_a_changed_shift_file_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "shift.npz"
+    study = None
+    found = []
+    for noise in (0.0, 5.0):
+        data = load("signals", train_size=200, test_size=120)
+        x = data.x_test + noise * np.random.default_rng(0).normal(size=data.x_test.shape)
+        np.savez(path, x_test=x.astype("float32"), y_test=data.y_test)
+        study = tiny(seeds=1, objectives=["cross_entropy"], shifts=[str(path)])
+        run_study(study, tmp_path / "out", executor=LOCAL)
+        rows = read_all(tmp_path / "out").to_pylist()
+        found.append([r["value"] for r in rows if r["part"] == str(path)])
+    assert found[0] != found[1]
+
+
+def test_a_missing_shift_fails_its_runs_only(tmp_path: Path) -> None:
+    study = tiny(seeds=1, objectives=["cross_entropy"], shifts=["nothing.npz"])
+    assert run_study(study, tmp_path, executor=LOCAL).count("failed") == 1
+
+
+def test_full_disk_at_a_checkpoint_stops_the_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    class Here:
+        def work(self, runs: Any, evaluation: Any, store: Store) -> Any:
+            for run in runs:
+                execution.execute(run, evaluation, store)
+                yield run, "done"
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", full)
+        with pytest.raises((StudyError, RuntimeError), match="No space left"):
+            run_study(tiny(seeds=1), tmp_path, executor=Here())
+    assert status(tiny(seeds=1), tmp_path).count("failed") == 0
+
+
 # --- choosing ---------------------------------------------------------------------------------
 
 
@@ -420,8 +515,20 @@ def test_select(finished: Path) -> None:
     assert select(tiny(), finished, score="brier")[0].score == "brier"
 
 
+def test_select_with_a_missing_run(finished: Path, tmp_path: Path) -> None:
+    """Only seeds whose runs are all finished are compared."""
+    import shutil
+
+    folder = tmp_path / "copy"
+    shutil.copytree(finished, folder)
+    Store(folder).result_path(tiny().runs[1].key).unlink()  # cross-entropy, seed 1
+    (choice,) = select(tiny(), folder, within=1.0)
+    assert "1 of 2 seeds complete" in str(choice)
+    assert all(len(candidate.scores) == 1 for candidate in choice.candidates)
+
+
 def test_select_needs_runs(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="must have finished runs"):
+    with pytest.raises(InputError, match="must have a seed whose runs are all finished"):
         select(tiny(), tmp_path)
 
 
@@ -437,8 +544,10 @@ def test_tune(tmp_path: Path) -> None:
         assert found.coefficients[name] == best.value
     assert found.objective == table["objective"].format(**found.coefficients)
     # validation only: no test metric was computed
-    assert read_all(tmp_path).num_rows == 0
+    assert read_all(tmp_path / "tuning").num_rows == 0
     assert tune(study, tmp_path, executor=_never(), within=1.0) == found
+    with pytest.raises(InputError, match="no finished runs"):
+        read_all(tmp_path)  # the study's own results are left alone
     with pytest.raises(InputError, match=r"table \[tune\]"):
         tune(tiny(), tmp_path)
 

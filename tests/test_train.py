@@ -104,6 +104,8 @@ def test_the_papers_recipes() -> None:
         (lambda: Recipe(optimizer="sdg"), "Did you mean 'sgd'"),
         (lambda: Recipe(learning_rate=-1), "learning_rate"),
         (lambda: Recipe(mixup=0.2, cutmix=1.0), "cutmix must be 0"),
+        (lambda: Recipe(nesterov=True, momentum=0), "momentum must be above 0"),
+        (lambda: Recipe(milestones=5), "milestones must be a list"),
         (lambda: get_recipe("mukhoti"), "Did you mean 'mukhoti2020'"),
         (lambda: get_recipe("quick", epoch=3), "Did you mean 'epochs'"),
         (lambda: EarlyStopping("nnl"), "Did you mean 'nll'"),
@@ -270,6 +272,29 @@ def test_fault_after_a_good_epoch_names_the_checkpoint(signals: Dataset, tmp_pat
     assert (tmp_path / "checkpoint.pt").exists()
 
 
+def test_weights_that_explode_in_the_last_step(signals: Dataset, tmp_path: Path) -> None:
+    """They are no good checkpoint, also where nothing looks at the test samples."""
+    recipe = SMALL.changed(optimizer="sgd", learning_rate=1e30, schedule="constant",
+                           batch_size=4096)  # fmt: skip
+    for telemetry in (True, False):
+        with pytest.raises(TrainingError, match=r"In epoch 1, .*(weight|gradient)"):
+            run(signals, recipe=recipe, out=tmp_path / str(telemetry), telemetry=telemetry)
+        assert not (tmp_path / str(telemetry) / "checkpoint.pt").exists()
+
+
+def test_resume_keeps_the_number_format(
+    signals: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A probe that changes its mind does not change a run."""
+    from calibrant.train import _loop
+
+    monkeypatch.setattr(_loop, "choose_precision", lambda *_: "bf16")
+    run(signals, out=tmp_path, precision="auto", recipe=SMALL.changed(epochs=2))
+    monkeypatch.setattr(_loop, "choose_precision", lambda *_: "fp32")
+    again = run(signals, out=tmp_path, precision="auto", recipe=SMALL.changed(epochs=2))
+    assert again.settings["precision"] == "bf16"
+
+
 def test_disk_full(signals: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(signals, recipe=SMALL.changed(epochs=3), out=tmp_path / "whole")
     calls, real = [], torch.save
@@ -415,6 +440,8 @@ def test_two_processes_equal_one(signals: Dataset, tmp_path: Path) -> None:
             assert b[name] == pytest.approx(a[name], abs=1e-4)
     np.testing.assert_array_equal(np.load(tmp_path / "two" / "learned.npy"), one.learned)
     p = Predictions.load(tmp_path / "two" / "test.npz")
+    again = predict(tmp_path / "two", signals)  # all rows come from the weights that were kept
+    np.testing.assert_allclose(p.logits, again.logits, atol=1e-5)
     assert p.num_samples == len(signals.y_test)
     np.testing.assert_array_equal(p.labels, signals.y_test)
     np.testing.assert_allclose(p.logits, one.predictions["test"].logits, atol=2e-3)

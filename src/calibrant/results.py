@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -86,10 +86,11 @@ class Store:
         return self.folder / "failed" / f"{key}.json"
 
     @contextmanager
-    def claim(self, key: str) -> Iterator[bool]:
+    def claim(self, key: str, *, look: bool = False) -> Iterator[bool]:
         """Hold a run for this process: False if another process has it.
 
-        The system frees the lock when the process ends, however it ends.
+        The system frees the lock when the process ends, however it ends. With ``look`` the run
+        does not count as begun.
         """
         with (self.folder / "locks" / key).open("a") as file:
             try:
@@ -97,20 +98,28 @@ class Store:
             except BlockingIOError:
                 yield False
                 return
-            file.truncate(0)
-            file.write(str(time.time()))
-            file.flush()
+            if not look:
+                file.truncate(0)
+                file.write(str(time.time()))
+                file.flush()
             yield True
+
+    def begun(self, key: str) -> float:
+        """When a run was last begun, in seconds since 1970; 0 if never."""
+        try:
+            return float((self.folder / "locks" / key).read_text())
+        except (OSError, ValueError):
+            return 0.0
 
     def claimed(self, key: str) -> bool:
         """Whether some process is working on a run."""
         if not (self.folder / "locks" / key).exists():
             return False
-        with self.claim(key) as free:
+        with self.claim(key, look=True) as free:
             return not free
 
 
-def read_all(folder: str | Path) -> pa.Table:
+def read_all(folder: str | Path, *, keys: Collection[str] | None = None) -> pa.Table:
     """All finished runs of a study as one tidy table.
 
     One row a value, with the columns run, data, model, objective, seed, part (test or a shift),
@@ -120,8 +129,12 @@ def read_all(folder: str | Path) -> pa.Table:
     ----------
     folder
         What ``calibrant study run --out`` wrote.
+    keys
+        Of the runs to read; None for all in the folder, also those of older studies.
     """
     files = sorted((Path(folder) / "results").glob("*.parquet"))
+    if keys is not None:
+        files = [path for path in files if path.stem in keys]
     tables = []
     for path in files:
         try:

@@ -59,7 +59,7 @@ def run_command(
         fail(str(error))
     typer.echo(_counts(now))
     if now.count("done"):
-        table = read_all(out)
+        table = read_all(out, keys={run.key for run in chosen.runs})
         typer.echo(_tables(chosen, table))
         typer.echo(answer(chosen, table))
     if now.count("failed"):
@@ -183,6 +183,13 @@ def _executor(
     from calibrant.study import Local, Ray  # noqa: PLC0415
 
     check_choice("--executor", name, ("local", "ray"))
+    wrong = {"--address": address, "--gpus": gpus or None} if name == "local" else {
+        "--workers": workers
+    }  # fmt: skip
+    for option, value in wrong.items():
+        if value is not None:
+            rule = f"goes with --executor {'ray' if name == 'local' else 'local'}"
+            raise refuse(option, rule, f"got {value!r} with {name}", "Drop one of the two.")
     return Local(workers, threads) if name == "local" else Ray(address, threads or 1, gpus)
 
 

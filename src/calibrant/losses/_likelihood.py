@@ -17,6 +17,8 @@ from calibrant._checks import check_choice, refuse
 from calibrant.losses._batch import Batch, along_classes, check_batch, check_class_weights
 from calibrant.losses._options import check_at_least
 
+# PyTorch leaves out the label -100 by itself; ours are left out only by name.
+NO_LABEL = -(2**62)
 ClassWeights: TypeAlias = Tensor | Sequence[float] | None
 
 
@@ -96,8 +98,9 @@ def label_smoothing(
     epsilon = _check_epsilon(epsilon, spread, batch.num_classes)
     # PyTorch's own smoothing is "all", fused with the cross-entropy.
     value = F.cross_entropy(
-        batch.logits, batch.labels, weights, reduction="none", label_smoothing=epsilon
-    )
+        batch.logits, batch.labels, weights, reduction="none", label_smoothing=epsilon,
+        ignore_index=NO_LABEL,
+    )  # fmt: skip
     return value if batch.valid is None else value.where(batch.valid, 0)
 
 
@@ -318,7 +321,7 @@ def _expected(
     if batch.soft:
         return _weighted(loss(F.log_softmax(batch.logits, 1)), batch, class_weights)
     # PyTorch's cross-entropy is log_softmax and the choice of the true class in one.
-    log_p = -F.cross_entropy(batch.logits, batch.labels, reduction="none")
+    log_p = -F.cross_entropy(batch.logits, batch.labels, reduction="none", ignore_index=NO_LABEL)
     return _weighted(loss(log_p), batch, class_weights)
 
 

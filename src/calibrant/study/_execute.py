@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import time
 import traceback
@@ -16,7 +17,7 @@ from calibrant.data import Dataset, corrupt, load, load_shift
 from calibrant.metrics import get_metric
 from calibrant.predictions import Predictions
 from calibrant.results import Store
-from calibrant.study._spec import Evaluation, Run
+from calibrant.study._spec import Evaluation, Run, fingerprint
 
 TEST, CALIBRATION = "test", "calibration"
 
@@ -25,7 +26,7 @@ def execute(run: Run, evaluation: Evaluation, store: Store, dataset: Dataset | N
     """Make a run finished, doing only what is missing; False if another process has it.
 
     An error leaves its record and is raised no further than that, except those that stop the
-    whole study: a full disk, or an interruption.
+    whole study: a full or broken disk, or an interruption.
     """
     with store.claim(run.key) as ours:
         if not ours:
@@ -37,14 +38,23 @@ def execute(run: Run, evaluation: Evaluation, store: Store, dataset: Dataset | N
             facts = {"evaluation": described(run, evaluation), "train_seconds": trained_in,
                      "seconds": time.perf_counter() - start}  # fmt: skip
             store.write(run.key, rows, facts)
-        except OSError:
-            raise
         except Exception as error:
+            if _stops_everything(error):
+                raise
             store.fail(run.key, {
                 "run": str(run), "error": f"{type(error).__name__}: {error}",
                 "traceback": traceback.format_exc(), "time": time.time(),
             })  # fmt: skip
     return True
+
+
+def _stops_everything(error: BaseException | None) -> bool:
+    """Whether an error, or what caused it, is a disk that is full or broken."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            return True
+        error = error.__cause__
+    return False
 
 
 def keep_logits(
@@ -91,11 +101,12 @@ def shifted(shift: str, run: Run, data: Dataset) -> tuple[Any, Any]:
             raise refuse("shifts", rule, f"got {shift!r}", advice)
         return corrupt(data.x_test, rest[0], int(rest[1])), data.y_test
     same = base.removesuffix("-generated") == run.data
-    return _loaded(name, json.dumps(dict(run.data_options) if same else {}))
+    options = json.dumps(dict(run.data_options) if same else {})
+    return _loaded(name, options, fingerprint(name))
 
 
 @lru_cache(maxsize=32)
-def _loaded(name: str, options: str) -> tuple[Any, Any]:
+def _loaded(name: str, options: str, _fingerprint: str) -> tuple[Any, Any]:
     """A shifted test set; a worker loads or generates it once for all its runs."""
     x, y, _ = load_shift(name, **json.loads(options))
     return x, y
@@ -111,8 +122,9 @@ def _read(path: Path) -> Predictions | None:
 
 def file_name(part: str) -> str:
     """The name of the file that keeps the predictions of a part."""
-    plain = (CALIBRATION, TEST)
-    return f"{part}.npz" if part in plain else f"shift-{part.replace('/', '-')}.npz"
+    if part in (CALIBRATION, TEST):
+        return f"{part}.npz"
+    return f"shift-{part.replace('/', '-')}{fingerprint(part)}.npz"
 
 
 def evaluate(
@@ -155,7 +167,7 @@ def evaluate(
 def described(run: Run, evaluation: Evaluation) -> dict[str, Any]:
     """What a result file holds, to see whether it holds what is asked for."""
     return {
-        "objective": run.name, "shifts": list(evaluation.shifts),
+        "objective": run.name, "shifts": [file_name(shift) for shift in evaluation.shifts],
         "metrics": list(evaluation.metrics),
         "calibrators": {label: dict(spec) for label, spec in evaluation.calibrators.items()},
     }  # fmt: skip

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from calibrant._checks import InputError
+from calibrant._files import replacing
 from calibrant.results import Store
 from calibrant.study._execute import execute
 from calibrant.study._sharing import share, shared
@@ -38,52 +41,69 @@ class Local:
         self, runs: Sequence[Run], evaluation: Evaluation, store: Store
     ) -> Iterator[tuple[Run, str]]:
         """Execute the runs; yields each with "done", "elsewhere" or "died"."""
-        folders = {run.key: share(run, store.folder / "shared") for run in _one_each(runs)}
-        by_data = {_data(run): folders[run.key] for run in _one_each(runs)}
-        workers, threads = self.workers, self.threads
-        if workers is None or threads is None:
-            new = [run for run in runs if not (store.run_folder(run.key) / "run.json").exists()]
-            chosen = probe(new[0], by_data[_data(new[0])]) if new else (_cores(), 1)
-            workers, threads = workers or chosen[0], threads or chosen[1]
-        left = {run.key: 0 for run in runs}  # attempts
-        named = {run.key: run for run in runs}
+        by_data = {_data(run): share(run, store.folder / "shared") for run in _one_each(runs)}
+        workers, threads = self._size(runs, by_data, store)
+        pool = _Pool(evaluation, store, by_data, threads)
+        left = {run.key: run for run in runs}
         while left:
-            yield from self._pool(named, left, evaluation, store, by_data, workers, threads)
+            suspects = yield from pool.drain(left, list(left), workers)
+            # One of those under way killed its process; alone, each shows whether it was.
+            for key in suspects:
+                for _ in range(ATTEMPTS - 1):
+                    if not (yield from pool.drain(left, [key], 1)):
+                        break
+                else:
+                    yield left.pop(key), "died"
 
-    def _pool(
-        self,
-        named: Mapping[str, Run],
-        left: dict[str, int],
-        evaluation: Evaluation,
-        store: Store,
-        by_data: Mapping[str, Path | None],
-        workers: int,
-        threads: int,
-    ) -> Iterator[tuple[Run, str]]:
-        """One pool of processes, until all is done or a process dies and takes the pool along."""
+    def _size(
+        self, runs: Sequence[Run], by_data: Mapping[str, Path | None], store: Store
+    ) -> tuple[int, int]:
+        """Workers and threads: as given, else as this folder was begun with, else by a probe."""
+        if self.workers is not None and self.threads is not None:
+            return self.workers, self.threads
+        path = store.folder / "workers.json"
+        try:
+            workers, threads = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            workers, threads = probe(runs[0], by_data[_data(runs[0])])
+            with replacing(path) as temporary:
+                Path(temporary).write_text(json.dumps([workers, threads]), encoding="utf-8")
+        return self.workers or workers, self.threads or threads
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """Processes that execute runs until all are done or one of the processes dies."""
+
+    evaluation: Evaluation
+    store: Store
+    by_data: Mapping[str, Path | None]
+    threads: int
+
+    def drain(
+        self, left: dict[str, Run], keys: Sequence[str], workers: int
+    ) -> Generator[tuple[Run, str], None, list[str]]:
+        """Take finished runs out of ``left``; return those under way when a process died."""
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["calibrant.train"])
-        pool = ProcessPoolExecutor(workers, context, _begin, (threads,))
+        pool = ProcessPoolExecutor(workers, context, _begin, (self.threads,))
+        begun = time.time()
         futures: dict[Future[bool], str] = {}
         try:
-            for key in left:
-                where = by_data[_data(named[key])]
-                futures[pool.submit(_task, named[key], evaluation, store.folder, where)] = key
+            for key in keys:
+                run = left[key]
+                task = (run, self.evaluation, self.store.folder, self.by_data[_data(run)])
+                futures[pool.submit(_task, *task)] = key
             while futures:
                 for future in wait(futures, return_when=FIRST_COMPLETED).done:
-                    key = futures.pop(future)
                     ours = future.result()
-                    left.pop(key)
-                    yield named[key], "done" if ours else "elsewhere"
+                    yield left.pop(futures.pop(future)), "done" if ours else "elsewhere"
         except BrokenProcessPool:
-            # Which process died is not known; runs that were not begun lose nothing by it.
-            for key in list(left):
-                left[key] += 1
-                if left[key] >= ATTEMPTS and not store.claimed(key):
-                    left.pop(key)
-                    yield named[key], "died"
+            under_way = [k for k in keys if k in left and self.store.begun(k) >= begun]
+            return under_way or [k for k in keys if k in left]
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+        return []
 
 
 def _begin(threads: int) -> None:
@@ -119,9 +139,12 @@ def probe(run: Run, data: Path | None) -> tuple[int, int]:
     if cores == 1 or data is None:
         return cores, 1
     context = multiprocessing.get_context("forkserver")
-    with ProcessPoolExecutor(1, context) as pool:
-        one = pool.submit(_time_steps, run, data, 1).result()
-        every = pool.submit(_time_steps, run, data, cores).result()
+    try:
+        with ProcessPoolExecutor(1, context) as pool:
+            one = pool.submit(_time_steps, run, data, 1).result()
+            every = pool.submit(_time_steps, run, data, cores).result()
+    except (InputError, RuntimeError):  # the run itself will say what is wrong
+        return cores, 1
     return (1, cores) if every * cores < one else (cores, 1)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant import metrics
-from calibrant._checks import CalibrationWarning, InputError, check_choice, refuse
+from calibrant._checks import CalibrationWarning, check_choice, refuse
 from calibrant.calibrators._composite import out_of_fold
 from calibrant.inference import RunComparison, compare_runs, pareto_front
 from calibrant.predictions import Predictions
@@ -62,6 +62,7 @@ class Choice:
     candidates: tuple[Candidate, ...]
     score: str
     within: float
+    seeds: str
 
     def __str__(self) -> str:
         best, test = self.best, self.best.test
@@ -69,7 +70,7 @@ class Choice:
             f"{best.data}, {best.model}: choose {best.name}.",
             f"Cross-fitted validation {self.score} {best.score:.4f}, the lowest of the pairs that "
             f"come within {self.within:.1%} of the best accuracy "
-            f"({len(self.candidates)} pairs in all).",
+            f"({len(self.candidates)} pairs in all; {self.seeds} complete).",
             _sure(self),
             "On the untouched test samples: "
             + ", ".join(f"{name} {_shown(name, test[name])}" for name in JUDGED) + ".",
@@ -127,6 +128,8 @@ def select(
 def _choose(
     runs: Sequence[Run], evaluation: Evaluation, store: Store, score: str, within: float
 ) -> Choice:
+    complete, seeds = _complete(runs, store), {run.seed for run in runs}
+    runs = [run for run in runs if run.seed in complete]
     candidates = [
         candidate
         for objective in dict.fromkeys(run.name for run in runs)
@@ -135,7 +138,7 @@ def _choose(
         )
     ]
     if not candidates:
-        rule = "must have finished runs"
+        rule = "must have a seed whose runs are all finished"
         raise refuse("study", rule, "got none", "Run calibrant study run first.")
     accuracy = np.array([c.validation["accuracy"] for c in candidates])
     fit = [c for c, a in zip(candidates, accuracy, strict=True) if a >= accuracy.max() - within]
@@ -148,7 +151,16 @@ def _choose(
     if second is not None:
         comparison = compare_runs(ranked[0].scores, second.scores, paired=True)
     frontier.sort(key=lambda c: c.validation["ece"])
-    return Choice(ranked[0], second, comparison, tuple(frontier), tuple(candidates), score, within)
+    return Choice(
+        ranked[0], second, comparison, tuple(frontier), tuple(candidates), score, within,
+        f"{len(complete)} of {len(seeds)} seeds",
+    )  # fmt: skip
+
+
+def _complete(runs: Sequence[Run], store: Store) -> set[int]:
+    """Seeds of which every run is finished: only those compare like with like."""
+    missing = {run.seed for run in runs if store.facts(run.key) is None}
+    return {run.seed for run in runs} - missing
 
 
 def _candidates(
@@ -158,15 +170,8 @@ def _candidates(
     kept: list[tuple[Run, dict[str, Predictions]]] = []
     for run in runs:
         folder = store.run_folder(run.key)
-        try:
-            parts = {
-                part: Predictions.load(folder / file_name(part)) for part in (CALIBRATION, TEST)
-            }
-        except (OSError, InputError):
-            continue  # not finished
+        parts = {part: Predictions.load(folder / file_name(part)) for part in (CALIBRATION, TEST)}
         kept.append((run, parts))
-    if not kept:
-        return []
     only = Evaluation(evaluation.calibrators, JUDGED, ())
     tested = [row for run, parts in kept for row in evaluate(run, only, parts)]
     found = []

@@ -137,7 +137,7 @@ def _runs(config: Mapping[str, Any]) -> list[Run]:
         Run(
             data=data["name"], data_options=_without_name(data), model=model["name"],
             model_options=_without_name(model), objective=objective, label=label, seed=seed,
-            recipe=recipe, fingerprint=_fingerprint(data["name"]), **shared,
+            recipe=recipe, fingerprint=fingerprint(data["name"]), **shared,
         )
         for data, model, (objective, label), seed in itertools.product(
             _tables("data", config["data"]), _tables("models", config["models"]),
@@ -150,9 +150,9 @@ def _without_name(table: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in table.items() if key != "name"}
 
 
-def _fingerprint(data: str) -> str:
-    """Hash of a data file, "" for a data set by name."""
-    path = Path(data)
+def fingerprint(name: str) -> str:
+    """Hash of a file of the user's own, "" for a data set by name."""
+    path = Path(name)
     if path.suffix != ".npz" or not path.is_file():
         return ""
     with path.open("rb") as file:
@@ -227,9 +227,16 @@ def _calibrators(values: Any) -> dict[str, Mapping[str, Any]]:
 
 
 def _check_labels(runs: Sequence[Run]) -> None:
-    seen: dict[tuple[str, ...], str] = {}
+    """Refuse runs that the tables could not tell apart: a cell is one setting over seeds."""
+    seen: dict[tuple[str, str, str, int], Run] = {}
     for run in runs:
-        place = (run.data, run.model, run.name, str(run.seed), json.dumps(dict(run.data_options)))
-        if seen.setdefault(place, run.key) != run.key:
+        other = seen.setdefault((run.data, run.model, run.name, run.seed), run)
+        if other.key == run.key:
+            continue
+        if other.objective != run.objective:
             advice = 'Give each a label of its own: label = "…".'
             raise refuse("objectives", "must have different labels", f"got {run.name!r}", advice)
+        setting = "data" if other.data_options != run.data_options else "models"
+        rule = "must not name the same one twice with other options"
+        raise refuse(setting, rule, f"got {getattr(run, setting.rstrip('s'))!r}",
+                     "Make it two studies, in two folders.")  # fmt: skip

@@ -63,25 +63,27 @@ def tune(
     Parameters
     ----------
     study, out
-        The study and the folder of its results.
+        The study and the folder of its results; tuning keeps to the folder ``tuning`` in it.
     executor
-        What executes the runs.
+        What executes the runs. What failed before is tried again.
     within
         Accuracy that may be given up.
     """
     text, lists = _table(study.tune)
+    folder = Path(out) / "tuning"  # apart from the study's own results
     best = {name: values[0] for name, values in lists.items()}
     seeds = _seeds(study)
     trials: list[Trial] = []
     for name, values in lists.items():
         objectives = [text.format(**{**best, name: value}) for value in values]
         runs = [replace(run, objective=o, label="") for o in objectives for run in seeds]
-        now = run_study(replace(study, runs=tuple(runs), evaluation=_nothing()), out,
-                        executor=executor)  # fmt: skip
+        now = run_study(replace(study, runs=tuple(runs), evaluation=_nothing()), folder,
+                        executor=executor, retry=True)  # fmt: skip
         if now.count("done") < len(now.states):
-            raise StudyError(f"{now.count('failed')} runs failed; see {out}/failed, then go on.")
+            raise StudyError(f"{now.count('failed')} runs failed; see {folder / 'failed'}.")
         found = [
-            _judged(name, v, o, runs, Store(out)) for v, o in zip(values, objectives, strict=True)
+            _judged(name, v, o, runs, Store(folder))
+            for v, o in zip(values, objectives, strict=True)
         ]
         most = max(trial.accuracy for trial in found)
         fit = [trial for trial in found if trial.accuracy >= most - within]

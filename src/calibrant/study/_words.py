@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from calibrant.inference import compare_runs
 from calibrant.study._execute import TEST
@@ -26,6 +27,8 @@ def answer(study: Study, table: pa.Table) -> str:
     table
         Its results, from ``calibrant.results.read_all``.
     """
+    keys = pa.array([run.key for run in study.runs])
+    table = table.filter(pc.is_in(table["run"], keys))  # the folder may hold older runs
     lines = []
     pairs = dict.fromkeys((run.data, run.model) for run in study.runs)
     for data, model in pairs:
@@ -67,8 +70,6 @@ def _values(
     table: pa.Table, study: Study, data: str, model: str, part: str, metric: str
 ) -> dict[tuple[str, str], np.ndarray]:
     """Values over the seeds for each pair of objective and calibrator."""
-    import pyarrow.compute as pc  # noqa: PLC0415 - loaded only where it is used
-
     keep = pc.field("data") == data
     for name, value in (("model", model), ("part", part), ("metric", metric)):
         keep &= pc.field(name) == value

@@ -35,6 +35,7 @@ from calibrant.train._telemetry import TrainingRecord, head_norm, record_on_test
 LOOKED_AT = 0.15
 GRADIENT_CHECK_EVERY = 25
 LARGEST_GRADIENT = 1e6
+LARGEST_WEIGHT = 1e8
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +154,7 @@ def train(  # noqa: PLR0913
             "split_hash": chosen.hash,
             "model": model, "model_options": dict(model_options or {}), "objective": config,
             "recipe": asdict(recipe), "seed": seed, "telemetry": telemetry,
-            "precision": choose_precision(precision, group.device), "processes": group.count,
+            "precision": _precision(precision, group, out), "processes": group.count,
             "stop": None if stop is None else asdict(stop),
         }  # fmt: skip
         if recipe.batch_size < group.count:
@@ -233,6 +234,8 @@ class _Run:
                 report(
                     Moment(self.epoch, self.recipe.epochs, step + 1, len(steps), loss, speed, last)
                 )
+        self._check_weights(len(steps) - 1, folder)
+        self.group.copy_from_first(self.model.buffers())
         row = {"epoch": self.epoch, "learning_rate": rate, "seconds": time.perf_counter() - start}
         self.rows.append(row | self.record.finish(self.epoch, self.group.merge))
         self.epoch, self.on_test = self.epoch + 1, None
@@ -267,6 +270,12 @@ class _Run:
         norm = float(nn.utils.get_total_norm(grads))
         if not norm < LARGEST_GRADIENT:
             self._give_up(f"the gradient's norm became {norm:g}", step, folder)
+
+    def _check_weights(self, step: int, folder: Path | None) -> None:
+        """An epoch that ends with exploded weights is no good checkpoint."""
+        largest = max(float(p.detach().abs().max()) for p in self.model.parameters())
+        if not largest < LARGEST_WEIGHT:
+            self._give_up(f"a weight became {largest:g}", step, folder)
 
     def _give_up(self, what: str, step: int, folder: Path | None) -> None:
         last = "no epoch was finished before"
@@ -384,6 +393,14 @@ def _objective(config: Mapping[str, Any], kind: str, group: Processes) -> Object
     if group.count > 1:
         options["gather"] = True
     return Objective.from_config(options)
+
+
+def _precision(asked: str, group: Processes, out: str | Path | None) -> str:
+    """The number format: that of the run to go on with, else what the first process finds."""
+    found = None if out is None or asked != "auto" else load_checkpoint(Path(out))
+    if found is not None:
+        return str(found[1]["settings"]["precision"])
+    return group.agree(choose_precision(asked, group.device))
 
 
 def _mixed(*numbers: int) -> int:

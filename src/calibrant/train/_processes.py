@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -33,6 +33,20 @@ class Processes:
             return indices
         size = len(indices) // self.count
         return indices[self.rank * size : (self.rank + 1) * size]
+
+    def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
+        """Give every process the first one's values, such as the running means of a network."""
+        if self.count > 1:
+            for tensor in tensors:
+                dist.broadcast(tensor, 0)
+
+    def agree(self, choice: str) -> str:
+        """The first process's choice, for all."""
+        if self.count == 1:
+            return choice
+        box = [choice]
+        dist.broadcast_object_list(box, 0)
+        return box[0]
 
     def merge(self, values: Tensor) -> Tensor:
         """Fill what is NaN here from the process that has it."""

@@ -73,6 +73,12 @@ class Recipe:
             if not number or not 0 <= value < math.inf:
                 rule = "must be a finite number of at least 0"
                 raise refuse(name, rule, f"got {value!r}", "Leave it out for the default.")
+        if self.nesterov and not self.momentum:
+            rule = "must be above 0 with nesterov"
+            raise refuse("momentum", rule, f"got {self.momentum}", "Try momentum=0.9.")
+        if not isinstance(self.milestones, list | tuple):
+            rule, advice = "must be a list of epochs", "Try milestones=[150, 250]."
+            raise refuse("milestones", rule, f"got {self.milestones!r}", advice)
         if self.mixup and self.cutmix:
             raise refuse("cutmix", "must be 0 where mixup is on", f"got {self.cutmix}", "Pick one.")
         object.__setattr__(self, "milestones", tuple(self.milestones))
