@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from calibrant import measure
+from calibrant._checks import refuse
 from calibrant.calibrate import parse_options
 from calibrant.cli._common import fail, one_line_errors
 
@@ -90,7 +91,7 @@ def predict_command(
     *,
     out: Annotated[Path, typer.Option(help="Predictions to write: preds.npz.")],
     data: Annotated[
-        str | None, typer.Option(help="The data it was trained on; default: by its name.")
+        str | None, typer.Option(help="The data it was trained on; a file of your own: its path.")
     ] = None,
     split: Annotated[str, typer.Option(help="train, calibration or test.")] = "test",
     shift: Annotated[
@@ -99,10 +100,14 @@ def predict_command(
     data_dir: DataFolder = None,
 ) -> None:
     """Predict with a trained network: logits and labels, for measure and calibrate."""
-    from calibrant.data import load_shift  # noqa: PLC0415
+    from calibrant.data import DATASETS, load_shift  # noqa: PLC0415
     from calibrant.train import predict, read_run  # noqa: PLC0415
 
-    dataset = _load(data or read_run(run)["data"], data_dir)
+    name = data or read_run(run)["data"]
+    if data is None and name not in DATASETS:
+        rule, advice = "must name the file the run was trained on", f"Try --data {name}.npz."
+        raise refuse("--data", rule, "got none", advice)
+    dataset = _load(name, data_dir)
     shifted = None if shift is None else load_shift(shift, folder=data_dir)[:2]
     p = predict(run, dataset, part=split, shift=shifted)
     p.save(out)
