@@ -87,6 +87,15 @@ def check_positive(name: str, value: float, *, example: float) -> float:
     return float(value)
 
 
+def check_at_least(name: str, value: float, least: float, *, example: float) -> float:
+    """Return ``value`` if it is a finite number of at least ``least``."""
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not number or not least <= value < math.inf:
+        rule = f"must be a finite number of at least {least:g}"
+        raise refuse(name, rule, f"got {value!r}", f"Try {name}={example:g}.")
+    return float(value)
+
+
 def check_seed(seed: int) -> int:
     """Return ``seed`` if a random generator takes it."""
     return check_count("seed", seed, least=0, most=2**63 - 1, example=0)

@@ -36,6 +36,11 @@ class Batch(NamedTuple):
         """K."""
         return self.logits.shape[1]
 
+    @property
+    def flat_valid(self) -> Tensor | None:
+        """``valid`` with every pixel as a sample, as :func:`flat` has them."""
+        return None if self.valid is None else self.valid.flatten()
+
 
 def check_batch(logits: Tensor, labels: Tensor, ignore_index: int | None = None) -> Batch:
     """Check shapes and types, widen half precision, and mark the samples to leave out."""
@@ -109,7 +114,7 @@ def sample_weights(batch: Batch, class_weights: Tensor | None) -> Tensor | None:
     if batch.soft:
         return (batch.labels * along_classes(class_weights, batch.labels)).sum(1)
     weights = class_weights[batch.labels]
-    return weights if batch.valid is None else weights.where(batch.valid, 0)
+    return counted(weights, batch.valid)
 
 
 def mean(values: Tensor, weights: Tensor | None, *, gather: bool) -> Tensor:
@@ -125,6 +130,11 @@ def mean(values: Tensor, weights: Tensor | None, *, gather: bool) -> Tensor:
     if gather:
         total, count = sum_over_ranks(torch.stack([total, count])).unbind()
     return total / torch.where(count > 0, count, 1)
+
+
+def counted(values: Tensor, valid: Tensor | None) -> Tensor:
+    """``values`` of the samples that count, 0 for the rest."""
+    return values if valid is None else values.where(valid, 0)
 
 
 def along_classes(vector: Tensor, like: Tensor) -> Tensor:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from calibrant.losses._batch import check_batch, flat
-from calibrant.losses._outputs import class_probabilities, counted, top
+from calibrant.losses._batch import check_batch, counted, flat
+from calibrant.losses._outputs import top
 from calibrant.losses._ranks import sum_over_ranks
 
 
@@ -72,16 +72,14 @@ def mdca(
     tensor(0.5000)
     """
     batch = check_batch(logits, labels, ignore_index)
-    probs = class_probabilities(batch)
+    probs, valid = flat(batch.logits.softmax(1)), batch.flat_valid
+    if valid is not None:
+        probs = probs * valid.unsqueeze(1)
     if batch.soft:
         frequency = flat(batch.labels).sum(0)
     else:
-        ones = probs.new_ones(probs.shape[0])
-        valid = None if batch.valid is None else batch.valid.flatten()
-        frequency = torch.zeros_like(probs[0]).index_add(
-            0, batch.labels.flatten(), counted(ones, valid)
-        )
-    valid = None if batch.valid is None else batch.valid.flatten()
+        ones = counted(probs.new_ones(probs.shape[0]), valid)
+        frequency = torch.zeros_like(probs[0]).index_add(0, batch.labels.flatten(), ones)
     return _mean_gap(probs.sum(0) - frequency, probs[:, 0], valid, gather=gather)
 
 

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from calibrant.losses._options import check_at_least
-from calibrant.losses._outputs import counted, top
+from calibrant._checks import check_at_least
+from calibrant.losses._batch import counted
+from calibrant.losses._outputs import top
 from calibrant.losses._ranks import join_ranks
 from calibrant.losses._roots import root_of
 

@@ -13,9 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from calibrant._checks import check_choice, refuse
-from calibrant.losses._batch import Batch, along_classes, check_batch, check_class_weights
-from calibrant.losses._options import check_at_least
+from calibrant._checks import check_at_least, check_choice, refuse
+from calibrant.losses._batch import (
+    Batch,
+    along_classes,
+    check_batch,
+    check_class_weights,
+    counted,
+)
 
 # PyTorch leaves out the label -100 by itself; ours are left out only by name.
 NO_LABEL = -(2**62)
@@ -101,7 +106,7 @@ def label_smoothing(
         batch.logits, batch.labels, weights, reduction="none", label_smoothing=epsilon,
         ignore_index=NO_LABEL,
     )  # fmt: skip
-    return value if batch.valid is None else value.where(batch.valid, 0)
+    return counted(value, batch.valid)
 
 
 def _check_epsilon(epsilon: float, spread: str, num_classes: int) -> float:
@@ -334,4 +339,4 @@ def _weighted(values: Tensor, batch: Batch, class_weights: ClassWeights) -> Tens
         return (values * batch.labels).sum(1)
     if weights is not None:
         values = values * weights[batch.labels]
-    return values if batch.valid is None else values.where(batch.valid, 0)
+    return counted(values, batch.valid)

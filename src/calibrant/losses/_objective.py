@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calibrant._checks import near_name, refuse
+from calibrant._checks import check_at_least, near_name, refuse
 from calibrant.losses._batch import check_batch, check_class_weights, mean, sample_weights
-from calibrant.losses._options import check_at_least
 from calibrant.losses._table import Loss, get_loss
 
 Spec = str | Mapping[str, Any]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from calibrant.losses._batch import Batch, check_batch, flat
+from calibrant.losses._batch import Batch, check_batch
 
 
 class Top(NamedTuple):
@@ -43,19 +43,7 @@ def _top(confidence: Tensor, predicted: Tensor, batch: Batch) -> Top:
         correct = batch.labels.detach().gather(1, predicted.unsqueeze(1)).squeeze(1)
     else:
         correct = (predicted == batch.labels).to(confidence.dtype)
-    valid = None if batch.valid is None else batch.valid.flatten()
-    return Top(confidence.flatten(), correct.flatten(), valid)
-
-
-def counted(values: Tensor, valid: Tensor | None) -> Tensor:
-    """``values`` of the samples that count, 0 for the rest."""
-    return values if valid is None else values.where(valid, 0)
-
-
-def class_probabilities(batch: Batch) -> Tensor:
-    """Probabilities (n, K), a row for each sample that counts and zeros for the rest."""
-    probs = flat(batch.logits.softmax(1))
-    return probs if batch.valid is None else probs * batch.valid.reshape(-1, 1)
+    return Top(confidence.flatten(), correct.flatten(), batch.flat_valid)
 
 
 class _Summary(torch.autograd.Function):

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._checks import check_count, refuse
-from calibrant.losses._batch import check_batch
-from calibrant.losses._outputs import counted, top
+from calibrant.losses._batch import counted
+from calibrant.losses._outputs import top
 
 
 class CorrectnessHistory(nn.Module):
@@ -87,9 +87,8 @@ def correctness_ranking(
     >>> correctness_ranking(z, torch.tensor([0, 0]), correctness=torch.tensor([0.2, 0.8]))
     tensor(0.8583)
     """
-    batch = check_batch(logits, labels, ignore_index)
     c, _, valid = top(logits, labels, ignore_index)
-    shape = (batch.logits.shape[0], *batch.logits.shape[2:])
+    shape = (logits.shape[0], *logits.shape[2:])
     if not isinstance(correctness, Tensor) or correctness.shape != shape:
         got = f"got {tuple(getattr(correctness, 'shape', ())) or correctness!r}"
         advice = "Pass history.rate(indices) of a CorrectnessHistory."

@@ -7,9 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from calibrant._checks import check_norm
-from calibrant.losses._batch import Batch, check_batch
-from calibrant.losses._options import check_at_least
+from calibrant._checks import check_at_least, check_norm
+from calibrant.losses._batch import check_batch, counted
 from calibrant.losses._outputs import entropy_of
 
 
@@ -41,12 +40,12 @@ def logit_norm(
     order = check_norm(p, name="p")
     batch = check_batch(logits, labels, ignore_index)
     if order in (1.0, math.inf):
-        return _counted(torch.linalg.vector_norm(batch.logits, order, 1), batch)
+        return counted(torch.linalg.vector_norm(batch.logits, order, 1), batch.valid)
     # The norm is homogeneous: in units of the largest logit no power overflows.
     unit = batch.logits.detach().abs().amax(1, keepdim=True)
     unit = unit.where(unit > 0, 1)
     value = torch.linalg.vector_norm(batch.logits / unit, order, 1) * unit.squeeze(1)
-    return _counted(value, batch)
+    return counted(value, batch.valid)
 
 
 def negative_entropy(logits: Tensor, labels: Tensor, *, ignore_index: int | None = None) -> Tensor:
@@ -71,7 +70,7 @@ def negative_entropy(logits: Tensor, labels: Tensor, *, ignore_index: int | None
     tensor([-0.6931])
     """
     batch = check_batch(logits, labels, ignore_index)
-    return _counted(-entropy_of(batch.logits), batch)
+    return counted(-entropy_of(batch.logits), batch.valid)
 
 
 def margin_smoothing(
@@ -102,8 +101,4 @@ def margin_smoothing(
     margin = check_at_least("margin", margin, 0, example=10)
     batch = check_batch(logits, labels, ignore_index)
     z = batch.logits
-    return _counted((z.max(1, keepdim=True).values - margin - z).relu().mean(1), batch)
-
-
-def _counted(values: Tensor, batch: Batch) -> Tensor:
-    return values if batch.valid is None else values.where(batch.valid, 0)
+    return counted((z.max(1, keepdim=True).values - margin - z).relu().mean(1), batch.valid)

@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from calibrant._checks import check_fraction, check_positive
-from calibrant.losses._options import check_at_least
-from calibrant.losses._outputs import Top, counted, top_and_entropy
+from calibrant._checks import check_at_least, check_fraction, check_positive
+from calibrant.losses._batch import counted
+from calibrant.losses._outputs import Top, top_and_entropy
 from calibrant.losses._ranks import sum_over_ranks
 
 # Keeps the ratio finite when no sample is certain and right or uncertain and wrong.

@@ -41,7 +41,7 @@ class Local:
         self, runs: Sequence[Run], evaluation: Evaluation, store: Store
     ) -> Iterator[tuple[Run, str]]:
         """Execute the runs; yields each with "done", "elsewhere" or "died"."""
-        by_data = {_data(run): share(run, store.folder / "shared") for run in _one_each(runs)}
+        by_data = {run.data_key: share(run, store.folder / "shared") for run in _one_each(runs)}
         workers, threads = self._size(runs, by_data, store)
         pool = _Pool(evaluation, store, by_data, threads)
         left = {run.key: run for run in runs}
@@ -65,7 +65,7 @@ class Local:
         try:
             workers, threads = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            workers, threads = probe(runs[0], by_data[_data(runs[0])])
+            workers, threads = probe(runs[0], by_data[runs[0].data_key])
             with replacing(path) as temporary:
                 Path(temporary).write_text(json.dumps([workers, threads]), encoding="utf-8")
         return self.workers or workers, self.threads or threads
@@ -92,7 +92,7 @@ class _Pool:
         try:
             for key in keys:
                 run = left[key]
-                task = (run, self.evaluation, self.store.folder, self.by_data[_data(run)])
+                task = (run, self.evaluation, self.store.folder, self.by_data[run.data_key])
                 futures[pool.submit(_task, *task)] = key
             while futures:
                 for future in wait(futures, return_when=FIRST_COMPLETED).done:
@@ -117,13 +117,9 @@ def _task(run: Run, evaluation: Evaluation, folder: Path, data: Path | None) -> 
     return execute(run, evaluation, Store(folder), dataset)
 
 
-def _data(run: Run) -> str:
-    return f"{run.data} {sorted(run.data_options.items())}"
-
-
 def _one_each(runs: Sequence[Run]) -> list[Run]:
     """One run for each data set."""
-    return list({_data(run): run for run in runs}.values())
+    return list({run.data_key: run for run in runs}.values())
 
 
 def _cores() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,22 +57,21 @@ class Ray:
         task = ray.remote(num_cpus=self.threads, num_gpus=self.gpus, max_retries=RETRIES)(_task)
         data: dict[str, Any] = {}
         for run in runs:
-            name = f"{run.data} {sorted(run.data_options.items())}"
-            if name not in data:
-                data[name] = ray.put(load(run.data, **run.data_options))
-        waiting: dict[Any, tuple[Run, Any]] = {}
+            if run.data_key not in data:
+                data[run.data_key] = ray.put(load(run.data, **run.data_options))
+        waiting: dict[Any, tuple[Run, ExitStack]] = {}
         for run in runs:
-            claim = store.claim(run.key)
-            if not claim.__enter__():
-                claim.__exit__(None, None, None)
+            held = ExitStack()
+            if not held.enter_context(store.claim(run.key)):
+                held.close()
                 yield run, "elsewhere"
                 continue
             kept = _files(store.run_folder(run.key))
-            name = f"{run.data} {sorted(run.data_options.items())}"
-            waiting[task.remote(run, evaluation, data[name], self.threads, kept)] = (run, claim)
+            given = data[run.data_key]
+            waiting[task.remote(run, evaluation, given, self.threads, kept)] = (run, held)
         while waiting:
             (ready, *_), _ = ray.wait(list(waiting), num_returns=1)
-            run, claim = waiting.pop(ready)
+            run, held = waiting.pop(ready)
             try:
                 _bring_home(ray.get(ready), run, store)
                 yield run, "done"
@@ -82,7 +82,7 @@ class Ray:
                     store.fail(run.key, {"run": str(run), "error": str(error)[-2000:]})
                 yield run, "died"
             finally:
-                claim.__exit__(None, None, None)
+                held.close()
 
 
 def _ray() -> Any:

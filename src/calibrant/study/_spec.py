@@ -50,6 +50,11 @@ class Run:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
+    def data_key(self) -> str:
+        """The same for runs on the same data."""
+        return f"{self.data} {sorted(self.data_options.items())}"
+
+    @property
     def name(self) -> str:
         """What tables call the objective."""
         return self.label or self.objective

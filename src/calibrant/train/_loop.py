@@ -148,13 +148,15 @@ def train(  # noqa: PLR0913
         "calibration": calibration, "train_size": train_size, "calibration_size": calibration_size,
     }  # fmt: skip
     chosen = split(dataset.y_train, seed=check_seed(seed), **parts)
+    folder = None if out is None else Path(out)
+    found = None if folder is None else load_checkpoint(folder)
     with processes() as group:
         settings = {
             "data": dataset.name, "data_hash": dataset.hash, "split": parts,
             "split_hash": chosen.hash,
             "model": model, "model_options": dict(model_options or {}), "objective": config,
             "recipe": asdict(recipe), "seed": seed, "telemetry": telemetry,
-            "precision": _precision(precision, group, out), "processes": group.count,
+            "precision": _precision(precision, group, found), "processes": group.count,
             "stop": None if stop is None else asdict(stop),
         }  # fmt: skip
         if recipe.batch_size < group.count:
@@ -162,10 +164,10 @@ def train(  # noqa: PLR0913
             raise refuse("batch_size", rule, f"got {recipe.batch_size}", "Use fewer processes.")
         settings = json.loads(json.dumps(settings))  # as a file gives them back
         run = _Run(dataset, chosen, recipe, settings, group, compiled=compiled)
-        folder = None if out is None else Path(out)
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            run.resume(folder)
+        if found is not None:
+            run.resume(*found)
         while run.epoch < recipe.epochs and not run.stopped:
             run.train_epoch(report, folder)
             run.observe(chosen, stop)
@@ -328,12 +330,8 @@ class _Run:
         }  # fmt: skip
         save_checkpoint(folder, tensors, facts)
 
-    def resume(self, folder: Path) -> None:
-        """Go on from the checkpoint in the folder, if it is of the same run."""
-        found = load_checkpoint(folder)
-        if found is None:
-            return
-        tensors, facts = found
+    def resume(self, tensors: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint, if it is of the same run."""
         for name, value in self.settings.items():
             if facts["settings"].get(name) != value:
                 rule = f"holds a run with another {name}"
@@ -395,10 +393,11 @@ def _objective(config: Mapping[str, Any], kind: str, group: Processes) -> Object
     return Objective.from_config(options)
 
 
-def _precision(asked: str, group: Processes, out: str | Path | None) -> str:
+def _precision(
+    asked: str, group: Processes, found: tuple[Mapping[str, Any], Mapping[str, Any]] | None
+) -> str:
     """The number format: that of the run to go on with, else what the first process finds."""
-    found = None if out is None or asked != "auto" else load_checkpoint(Path(out))
-    if found is not None:
+    if found is not None and asked == "auto":
         return str(found[1]["settings"]["precision"])
     return group.agree(choose_precision(asked, group.device))
 
