@@ -32,6 +32,7 @@ from calibrant.study import (
 from calibrant.study import _execute as execution
 from calibrant.study._local import probe
 from calibrant.study._sharing import share, shared
+from calibrant.train import predict
 
 TINY: dict[str, Any] = {
     "name": "tiny", "data": {"name": "signals", "train_size": 200, "test_size": 120},
@@ -110,6 +111,8 @@ def test_built_in_study() -> None:
         ({"calibrators": ["temperature", "temperature"]}, "different labels"),
         ({"calibrators": [{"name": "temperature", "bin": 3}]}, "must fit"),
         ({"metrics": ["ecce"]}, "Did you mean 'ece'"),
+        ({"metrics": ["ece", {"name": "ece", "norm": 2}]}, "different labels"),
+        ({"metrics": [{"name": "ece", "bin": 3}]}, "must fit"),
         ({"seeds": 0}, "seeds"),
         ({"data": [{"name": "signals", "level": n} for n in (0, 5)]}, "data must not name"),
         ({"models": [{"name": "mlp", "hidden": [n]} for n in (4, 8)]}, "models must not name"),
@@ -119,6 +122,44 @@ def test_built_in_study() -> None:
 def test_bad_studies(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         tiny(**changes)
+
+
+def test_methods_with_their_own_recipe_and_size() -> None:
+    study = tiny(
+        seeds=1,
+        objectives=[
+            "cross_entropy",
+            {"objective": "cross_entropy", "recipe": {"mixup": 0.2}, "label": "mixup"},
+            {"objective": "focal:gamma={g}", "g": [1, 3], "train_size": [20, 40],
+             "label": "focal {g} n={train_size}"},
+        ],
+    )  # fmt: skip
+    plain, mixed, *focal = study.runs
+    assert dict(plain.recipe) == {"name": "quick", "epochs": 2}
+    assert dict(mixed.recipe) == {"name": "quick", "epochs": 2, "mixup": 0.2}
+    assert mixed.key != plain.key
+    assert [(r.name, r.train_size) for r in focal] == [
+        (f"focal {g} n={n}", n) for g in (1, 3) for n in (20, 40)
+    ]
+    assert plain.train_size is None
+
+
+def test_a_file_extends_another(tmp_path: Path) -> None:
+    (tmp_path / "base.toml").write_text('data = "signals"\nmodels = "cnn1d"\nseeds = 4\n')
+    (tmp_path / "s.toml").write_text('extends = "base.toml"\nobjectives = "brier"\nseeds = 2\n')
+    study = Study.load(tmp_path / "s.toml")
+    assert [(r.data, r.objective, r.seed) for r in study.runs] == [
+        ("signals", "brier", 0), ("signals", "brier", 1),
+    ]  # fmt: skip
+    assert study.name == "s"
+    for base in ("s.toml", "nowhere.toml"):
+        (tmp_path / "s.toml").write_text(f'extends = "{base}"\n')
+        with pytest.raises(InputError, match="extends must name another file"):
+            Study.load(tmp_path / "s.toml")
+    (tmp_path / "s.toml").write_text('extends = "base.toml"\n')
+    (tmp_path / "base.toml").write_text('extends = "s.toml"\n')
+    with pytest.raises(InputError, match="not itself by detours"):
+        Study.load(tmp_path / "s.toml")
 
 
 def test_bad_file(tmp_path: Path) -> None:
@@ -149,6 +190,62 @@ def test_results_are_those_of_the_kept_logits(finished: Path) -> None:
     assert rows["signals/3", "none", "accuracy"] == metrics.accuracy(shifted)
     assert rows["signals/3", "none", "accuracy"] < 1
     assert table.to_pandas().groupby("objective")["value"].count().shape == (3,)
+
+
+def test_metrics_with_options_telemetry_and_features(tmp_path: Path) -> None:
+    study = tiny(
+        seeds=1, objectives="cross_entropy", telemetry=True,
+        metrics=["ece", "nll", {"name": "ece", "norm": 2, "binning": "mass", "label": "ece2"}],
+        calibrators=["none", {"name": "confidnet", "hidden": [8], "epochs": 3}],
+    )  # fmt: skip
+    assert run_study(study, tmp_path, executor=Local(1, 1)).count("done") == 1
+    run, folder = study.runs[0], Store(tmp_path).run_folder(study.runs[0].key)
+    found = {
+        (row["part"], row["calibrator"], row["metric"]): row["value"]
+        for row in read_all(tmp_path).to_pylist()
+    }
+    for part, name in (("test", "test.npz"), ("signals/3", "shift-signals-3.npz")):
+        p = Predictions.load(folder / name)
+        assert found[part, "none", "ece2"] == metrics.ece(p, norm=2, binning="mass")
+        # A confidence has no likelihood, so no NLL.
+        assert 0 < found[part, "confidnet", "ece"] < 1
+        assert (part, "confidnet", "nll") not in found
+    features = np.load(folder / "features-test.npy")
+    data = load(run.data, **run.data_options)
+    model = network(folder, data)
+    assert features.shape == (120, model.head.in_features)
+    logits = features @ model.head.weight.detach().numpy().T + model.head.bias.detach().numpy()
+    assert np.allclose(logits, Predictions.load(folder / "test.npz").logits, atol=1e-4)
+    largest = np.load(folder / "max_logit.npy")
+    assert np.allclose(largest, predict(folder, data, part="train").logits.max(axis=1))
+    assert len(largest) == len(np.load(folder / "learned.npy"))
+
+
+def network(folder: Path, data: Dataset) -> Any:
+    from calibrant.models import load_weights
+    from calibrant.train import read_run
+    from calibrant.train._forward import network_for
+
+    return load_weights(network_for(data, read_run(folder), "cpu"), folder / "weights.pt")
+
+
+def test_results_only_grow(tmp_path: Path) -> None:
+    first = tiny(seeds=1, objectives="cross_entropy")
+    second = tiny(seeds=1, objectives="cross_entropy", shifts=[], metrics=["brier"],
+                  calibrators=["histogram"])  # fmt: skip
+    run_study(first, tmp_path, executor=Local(1, 1))
+    before = values(tmp_path)
+    assert run_study(second, tmp_path, executor=Local(1, 1)).count("done") == 1
+    after = values(tmp_path)
+    assert set(before) < set(after)
+    assert status(first, tmp_path).count("done") == status(second, tmp_path).count("done") == 1
+
+
+def test_seed_by_seed(tmp_path: Path) -> None:
+    seen: list[int] = []
+    run_study(tiny(shifts=[]), tmp_path, executor=Local(1, 1),
+              report=lambda run, *_: seen.append(run.seed))  # fmt: skip
+    assert seen == [0, 0, 0, 1, 1, 1]
 
 
 def test_shifts(tmp_path: Path) -> None:

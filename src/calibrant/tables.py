@@ -114,7 +114,7 @@ class ResultTable:
     def to_text(self, *, color: bool = False) -> str:
         """Straight columns for the terminal. The best cells are bold in colour, else have a *."""
         labels = [self.rows, *([_shown(value) for value in key] for key in self.row_keys)]
-        columns = [_straight(list(map(_clean, column))) for column in zip(*labels, strict=True)]
+        columns = [straight(list(map(_clean, column))) for column in zip(*labels, strict=True)]
         columns += [self._column_text(col, color=color) for col in self.col_keys]
         lines = ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
         notes = [_clean(note) for note in self.notes]
@@ -131,10 +131,10 @@ class ResultTable:
         means, spreads, marks, counts = map(list, zip(*parts, strict=True))
         numbers = [
             mean + spread
-            for mean, spread in zip(_straight(means, right=True), _straight(spreads), strict=True)
+            for mean, spread in zip(straight(means, right=True), straight(spreads), strict=True)
         ]
-        blocks = (numbers, _straight(stars), _straight(marks), _straight(counts, right=True))
-        lines = _straight([_clean(_joined(col)), *map("".join, zip(*blocks, strict=True))])
+        blocks = (numbers, straight(stars), straight(marks), straight(counts, right=True))
+        lines = straight([_clean(_joined(col)), *map("".join, zip(*blocks, strict=True))])
         if color:
             width = len(numbers[0])
             for i in (i for i, flag in enumerate(best, start=1) if flag):
@@ -551,7 +551,7 @@ def _clean(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-def _straight(cells: Sequence[str], *, right: bool = False) -> list[str]:
+def straight(cells: Sequence[str], *, right: bool = False) -> list[str]:
     """Cells of a column filled up with spaces to one width on the screen."""
     from rich.cells import cell_len  # noqa: PLC0415 - rich costs 0.05 s to import
 

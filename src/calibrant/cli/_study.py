@@ -51,9 +51,9 @@ def run_command(
     from calibrant.results import read_all  # noqa: PLC0415
     from calibrant.study import StudyError, answer, run_study  # noqa: PLC0415
 
-    chosen, works = _load(file), _executor(executor, workers, threads, address, gpus)
+    chosen, works = _load(file), make_executor(executor, workers, threads, address, gpus)
     try:
-        with _live(chosen) as report:
+        with live(chosen) as report:
             now = run_study(chosen, out, executor=works, retry=retry, report=report)
     except StudyError as error:
         fail(str(error))
@@ -138,7 +138,7 @@ def tune_command(
     """Tune the coefficients of [tune] one after another: lowest validation ECE."""
     from calibrant.study import StudyError, tune  # noqa: PLC0415
 
-    works = _executor(executor, workers, threads, address, 0)
+    works = make_executor(executor, workers, threads, address, 0)
     try:
         typer.echo(str(tune(_load(file), out, executor=works, within=within)))
     except StudyError as error:
@@ -161,9 +161,9 @@ def select_command(
     """Choose loss and calibrator together, on validation data; runs what is missing first."""
     from calibrant.study import StudyError, run_study, select  # noqa: PLC0415
 
-    chosen, works = _load(file), _executor(executor, workers, threads, address, 0)
+    chosen, works = _load(file), make_executor(executor, workers, threads, address, 0)
     try:
-        with _live(chosen) as report:
+        with live(chosen) as report:
             run_study(chosen, out, executor=works, report=report)
     except StudyError as error:
         fail(str(error))
@@ -177,7 +177,7 @@ def _load(file: str) -> Study:
     return Study.load(file)
 
 
-def _executor(
+def make_executor(
     name: str, workers: int | None, threads: int | None, address: str | None, gpus: float
 ) -> Executor:
     from calibrant.study import Local, Ray  # noqa: PLC0415
@@ -217,7 +217,7 @@ def _tables(chosen: Study, table: Any) -> str:
     """The ECE by objective and calibrator, on the test samples and on each shift."""
     from calibrant.tables import pivot  # noqa: PLC0415
 
-    metric = "ece" if "ece" in chosen.evaluation.metrics else chosen.evaluation.metrics[0]
+    metric = "ece" if "ece" in chosen.evaluation.metrics else next(iter(chosen.evaluation.metrics))
     several = [n for n in ("data", "model") if len({getattr(r, n) for r in chosen.runs}) > 1]
     shown = []
     for part in ("test", *chosen.evaluation.shifts):
@@ -232,7 +232,7 @@ def _tables(chosen: Study, table: Any) -> str:
 
 
 @contextmanager
-def _live(chosen: Study) -> Iterator[Callable[[Run, str, Status], None] | None]:
+def live(chosen: Study) -> Iterator[Callable[[Run, str, Status], None] | None]:
     """A table that fills while the study runs; nothing where no terminal is."""
     if not sys.stderr.isatty():
         yield None

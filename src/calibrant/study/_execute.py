@@ -7,14 +7,17 @@ import json
 import time
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from calibrant._checks import CalibrationWarning, InputError, refuse
+from calibrant._files import replacing
 from calibrant.data import Dataset, corrupt, load, load_shift
-from calibrant.metrics import get_metric
 from calibrant.predictions import Predictions
 from calibrant.results import Store
 from calibrant.study._spec import Evaluation, Run, fingerprint
@@ -33,8 +36,11 @@ def execute(run: Run, evaluation: Evaluation, store: Store, dataset: Dataset | N
             return False
         start = time.perf_counter()
         try:
+            held = (store.facts(run.key) or {}).get("evaluation", {})
+            evaluation = evaluation.joined(held)
             kept, trained_in = keep_logits(run, evaluation, store.run_folder(run.key), dataset)
-            rows = evaluate(run, evaluation, kept)
+            features = _keep_features(run, evaluation, store.run_folder(run.key), dataset)
+            rows = evaluate(run, evaluation, kept, features)
             facts = {"evaluation": described(run, evaluation), "train_seconds": trained_in,
                      "seconds": time.perf_counter() - start}  # fmt: skip
             store.write(run.key, rows, facts)
@@ -75,7 +81,7 @@ def keep_logits(
             data, model=run.model, objective=run.objective, seed=run.seed,
             recipe=get_recipe(recipe.pop("name"), **recipe), model_options=run.model_options,
             calibration=run.calibration, train_size=run.train_size, precision=run.precision,
-            out=folder, telemetry=False,
+            out=folder, telemetry=run.telemetry,
         )  # fmt: skip
         kept |= trained.predictions
     seconds = time.perf_counter() - start
@@ -85,6 +91,28 @@ def keep_logits(
             p.save(folder / file_name(shift))
             kept[shift] = p
     return {part: p for part, p in kept.items() if p is not None}, seconds
+
+
+def _keep_features(
+    run: Run, evaluation: Evaluation, folder: Path, dataset: Dataset | None
+) -> dict[str, NDArray[np.float32]]:
+    """What the last layer sees of each part, if some calibrator learns from that."""
+    if not any(map(evaluation.from_features, evaluation.calibrators)):
+        return {}
+    wanted = (CALIBRATION, TEST, *evaluation.shifts)
+    paths = {
+        part: folder / f"features-{file_name(part)}".replace(".npz", ".npy") for part in wanted
+    }
+    if not all(path.exists() for path in paths.values()):
+        from calibrant.train import extract_features  # noqa: PLC0415 - loads PyTorch
+
+        data = dataset or load(run.data, **run.data_options)
+        for part, path in paths.items():
+            own = part in (CALIBRATION, TEST)
+            options = {"part": part} if own else {"shift": shifted(part, run, data)}
+            with replacing(path) as temporary, Path(temporary).open("wb") as file:
+                np.save(file, extract_features(folder, data, **options))
+    return {part: np.load(path, allow_pickle=False) for part, path in paths.items()}
 
 
 def shifted(shift: str, run: Run, data: Dataset) -> tuple[Any, Any]:
@@ -128,7 +156,10 @@ def file_name(part: str) -> str:
 
 
 def evaluate(
-    run: Run, evaluation: Evaluation, kept: Mapping[str, Predictions]
+    run: Run,
+    evaluation: Evaluation,
+    kept: Mapping[str, Predictions],
+    features: Mapping[str, NDArray[np.float32]] | None = None,
 ) -> list[dict[str, Any]]:
     """Every calibrator, fitted on the calibration samples, and every metric on the other parts.
 
@@ -140,35 +171,40 @@ def evaluate(
     rows = []
     for label in evaluation.calibrators:
         here = {**place, "calibrator": label}
-        calibrator = evaluation.make(label)
+        calibrator: Any = evaluation.make(label)
+        seen = _arguments(features or {}) if evaluation.from_features(label) else _no_arguments
         if calibrator is not None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", CalibrationWarning)
-                calibrator.fit(kept[CALIBRATION])
+                calibrator.fit(kept[CALIBRATION], **seen(CALIBRATION))
         found = getattr(calibrator, "temperature_", None)
         if found is not None:
             rows.append({**here, "part": CALIBRATION, "metric": "temperature", "value": found})
         for part, p in kept.items():
             if part == CALIBRATION:
                 continue
-            after = p if calibrator is None else calibrator.transform(p)
+            after = p if calibrator is None else calibrator.transform(p, **seen(part))
             rows += [
-                {
-                    **here,
-                    "part": part,
-                    "metric": name,
-                    "value": float(get_metric(name).function(after)),
-                }
-                for name in evaluation.metrics
+                {**here, "part": part, "metric": name, "value": value}
+                for name, value in evaluation.values(after).items()
             ]
     return rows
+
+
+def _arguments(features: Mapping[str, NDArray[np.float32]]) -> Callable[[str], dict[str, Any]]:
+    return lambda part: {"features": features[part]}
+
+
+def _no_arguments(_part: str) -> dict[str, Any]:
+    return {}
 
 
 def described(run: Run, evaluation: Evaluation) -> dict[str, Any]:
     """What a result file holds, to see whether it holds what is asked for."""
     return {
-        "objective": run.name, "shifts": [file_name(shift) for shift in evaluation.shifts],
-        "metrics": list(evaluation.metrics),
+        "objective": run.name, "shifts": list(evaluation.shifts),
+        "shift_files": [file_name(shift) for shift in evaluation.shifts],
+        "metrics": {label: dict(spec) for label, spec in evaluation.metrics.items()},
         "calibrators": {label: dict(spec) for label, spec in evaluation.calibrators.items()},
     }  # fmt: skip
 
@@ -180,7 +216,10 @@ def is_complete(run: Run, evaluation: Evaluation, facts: Mapping[str, Any] | Non
     held, asked = facts.get("evaluation", {}), described(run, evaluation)
     return (
         held.get("objective") == asked["objective"]
-        and set(held.get("shifts", ())) >= set(asked["shifts"])
-        and set(held.get("metrics", ())) >= set(asked["metrics"])
-        and all(held.get("calibrators", {}).get(k) == v for k, v in asked["calibrators"].items())
+        and set(held.get("shift_files", ())) >= set(asked["shift_files"])
+        and all(
+            held.get(kind, {}).get(label) == spec
+            for kind in ("metrics", "calibrators")
+            for label, spec in asked[kind].items()
+        )
     )

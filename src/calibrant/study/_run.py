@@ -97,7 +97,9 @@ def run_study(
     store = Store(out)
     now = status(study, out)
     wanted = ("missing", "running", "failed") if retry else ("missing", "running")
-    todo = list({r.key: r for r in study.runs if now.states[r.key] in wanted}.values())
+    # Seed by seed, so that a study stopped in the middle compares like with like.
+    runs = sorted(study.runs, key=lambda run: run.seed)
+    todo = list({r.key: r for r in runs if now.states[r.key] in wanted}.values())
     if not todo:
         return now
     states, seconds = dict(now.states), list(now.seconds)

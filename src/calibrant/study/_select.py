@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from calibrant import metrics
 from calibrant._checks import CalibrationWarning, check_choice, refuse
+from calibrant.calibrators import Calibrator
 from calibrant.calibrators._composite import out_of_fold
 from calibrant.inference import RunComparison, compare_runs, pareto_front
 from calibrant.predictions import Predictions
@@ -172,10 +173,12 @@ def _candidates(
         folder = store.run_folder(run.key)
         parts = {part: Predictions.load(folder / file_name(part)) for part in (CALIBRATION, TEST)}
         kept.append((run, parts))
-    only = Evaluation(evaluation.calibrators, JUDGED, ())
+    # What learns from features gives no probabilities, so no score to choose by.
+    usable = {k: v for k, v in evaluation.calibrators.items() if not evaluation.from_features(k)}
+    only = Evaluation(usable, {name: {"name": name} for name in JUDGED}, ())
     tested = [row for run, parts in kept for row in evaluate(run, only, parts)]
     found = []
-    for label in evaluation.calibrators:
+    for label in usable:
         after = [_cross_fitted(only, label, parts[CALIBRATION]) for _, parts in kept]
         validation = {n: float(np.mean([getattr(metrics, n)(p) for p in after])) for n in JUDGED}
         test = {
@@ -192,7 +195,7 @@ def _candidates(
 
 def _cross_fitted(evaluation: Evaluation, label: str, p: Predictions) -> Predictions:
     calibrator = evaluation.make(label)
-    if calibrator is None:
+    if not isinstance(calibrator, Calibrator):
         return p
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)

@@ -14,11 +14,17 @@ from string import Formatter
 from typing import Any
 
 from calibrant._checks import InputError, check_count, near_name, refuse
-from calibrant.calibrators import CALIBRATORS, Calibrator
+from calibrant.calibrators import CALIBRATORS, Calibrator, ConfidNet, TrustScore
 from calibrant.measure import PANEL
 from calibrant.metrics import get_metric
+from calibrant.predictions import Confidences, Predictions
 
 NONE = "none"
+# These learn from what the last layer of the network sees, so the features are kept for them.
+FROM_FEATURES: dict[str, type[ConfidNet | TrustScore]] = {
+    "confidnet": ConfidNet,
+    "trust_score": TrustScore,
+}
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,7 @@ class Run:
     calibration: float = 0.2
     train_size: int | None = None
     precision: str = "fp32"
+    telemetry: bool = False
     fingerprint: str = ""
     label: str = ""
 
@@ -65,17 +72,44 @@ class Run:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is computed from the kept logits: calibrators by label, metrics, shifted test sets."""
+    """What is computed from the kept logits: calibrators, metrics, shifted test sets.
+
+    Calibrators and metrics are tables with a name and options, by label.
+    """
 
     calibrators: Mapping[str, Mapping[str, Any]]
-    metrics: tuple[str, ...]
+    metrics: Mapping[str, Mapping[str, Any]]
     shifts: tuple[str, ...]
 
-    def make(self, label: str) -> Calibrator | None:
+    def make(self, label: str) -> Calibrator | ConfidNet | TrustScore | None:
         """A new calibrator, or None for none."""
         spec = dict(self.calibrators[label])
         name = spec.pop("name")
+        if name in FROM_FEATURES:
+            return FROM_FEATURES[name](**spec)
         return None if name == NONE else CALIBRATORS[name](**spec)
+
+    def from_features(self, label: str) -> bool:
+        """Whether a calibrator learns from features."""
+        return self.calibrators[label]["name"] in FROM_FEATURES
+
+    def joined(self, held: Mapping[str, Any]) -> Evaluation:
+        """Add what a result file already holds, so that results only grow."""
+        shifts = [*self.shifts, *(s for s in held.get("shifts", ()) if s not in self.shifts)]
+        return Evaluation(
+            {**held.get("calibrators", {}), **self.calibrators},
+            {**held.get("metrics", {}), **self.metrics},
+            tuple(shifts),
+        )
+
+    def values(self, p: Predictions | Confidences) -> dict[str, float]:
+        """Every metric by label; of confidences those that need no more than these."""
+        found = {}
+        for label, spec in self.metrics.items():
+            metric = get_metric(spec["name"])
+            if metric.top_label or isinstance(p, Predictions):
+                found[label] = float(metric.function(p, **_without_name(spec)))
+        return found
 
 
 @dataclass(frozen=True)
@@ -97,24 +131,23 @@ class Study:
 
     @classmethod
     def load(cls, path: str | Path) -> Study:
-        """Read a TOML file, or the built-in study of that name ("quick")."""
+        """Read a TOML file, or the built-in study of that name ("quick").
+
+        A file may begin from another in its folder: ``extends = "other.toml"``; what it sets itself
+        replaces what is set there.
+        """
         path = Path(path)
         built_in = Path(__file__).with_name(f"{path.name}.toml")
         if not path.suffix and built_in.exists():
             path = built_in
-        try:
-            config = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InputError(
-                f"{path.name} cannot be read as TOML: {error}. Mend that line."
-            ) from error
-        return cls.parse({"name": path.stem, **config})
+        return cls.parse({"name": path.stem, **_read(path)})
 
     @classmethod
     def parse(cls, config: Mapping[str, Any]) -> Study:
         """Check a mapping and expand it to runs."""
         known = ("name", "data", "models", "objectives", "recipe", "seeds", "calibration",
-                 "train_size", "precision", "calibrators", "shifts", "metrics", "tune")  # fmt: skip
+                 "train_size", "precision", "telemetry", "calibrators", "shifts", "metrics",
+                 "tune")  # fmt: skip
         for key in config:
             if key not in known:
                 raise refuse("study", f"has no setting {key!r}", "got one", near_name(key, known))
@@ -126,25 +159,41 @@ class Study:
         _check_labels(runs)
         evaluation = Evaluation(
             _calibrators(config.get("calibrators", [NONE, "temperature"])),
-            tuple(get_metric(name).name for name in config.get("metrics", PANEL)),
+            _metrics(config.get("metrics", PANEL)),
             tuple(config.get("shifts", ())),
         )
         return cls(config.get("name", "study"), tuple(runs), evaluation, config.get("tune"))
 
 
+def _read(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Settings of a file, and of those that it extends."""
+    try:
+        config = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path.name} cannot be read as TOML: {error}. Mend that line.") from error
+    base = config.pop("extends", None)
+    if base is None:
+        return config
+    other = path.with_name(str(base))
+    if other in (path, *above) or not other.is_file():
+        rule = "must name another file in the folder of this one, and not itself by detours"
+        raise refuse("extends", rule, f"got {base!r}", "Try the name of a file, 'base.toml'.")
+    return {**_read(other, (path, *above)), **config}
+
+
 def _runs(config: Mapping[str, Any]) -> list[Run]:
     """Every combination of data, network, objective and seed."""
-    shared = {
-        name: config[name] for name in ("calibration", "train_size", "precision") if name in config
-    }
+    names = ("calibration", "train_size", "precision", "telemetry")
+    shared = {name: config[name] for name in names if name in config}
     recipe = _recipe(config.get("recipe", "quick"))
     return [
-        Run(
-            data=data["name"], data_options=_without_name(data), model=model["name"],
-            model_options=_without_name(model), objective=objective, label=label, seed=seed,
-            recipe=recipe, fingerprint=fingerprint(data["name"]), **shared,
-        )
-        for data, model, (objective, label), seed in itertools.product(
+        Run(**{
+            **shared, "data": data["name"], "data_options": _without_name(data),
+            "model": model["name"], "model_options": _without_name(model), "seed": seed,
+            "fingerprint": fingerprint(data["name"]), **method,
+            "recipe": {**recipe, **method.get("recipe", {})},
+        })
+        for data, model, method, seed in itertools.product(
             _tables("data", config["data"]), _tables("models", config["models"]),
             _objectives(config["objectives"]), _seeds(config.get("seeds", 1)),
         )
@@ -188,25 +237,49 @@ def _seeds(value: int | Sequence[int]) -> list[int]:
     return [check_count("seeds", seed, least=0, most=2**62, example=3) for seed in value]
 
 
-def _objectives(values: Any) -> list[tuple[str, str]]:
-    """Objectives with their labels; lists of coefficients are multiplied out."""
+def _objectives(values: Any) -> list[dict[str, Any]]:
+    """What a method changes in a run: objective, label, recipe, train_size.
+
+    Lists of coefficients, and of training sizes, are multiplied out.
+    """
     listed = [values] if isinstance(values, str | Mapping) else list(values)
-    found: list[tuple[str, str]] = []
+    found: list[dict[str, Any]] = []
     for value in listed:
         spec = dict(value) if isinstance(value, Mapping) else {"objective": value}
         text, label = spec.pop("objective", None), spec.pop("label", "")
         if not isinstance(text, str):
             rule = "must be lines such as 'focal:gamma=3', or tables with an objective"
             raise refuse("objectives", rule, f"got {value!r}", 'Try {objective = "…"}.')
+        fixed = {"recipe": spec.pop("recipe")} if "recipe" in spec else {}
         fields = [name for _, name, _, _ in Formatter().parse(text) if name]
-        for name in {*fields, *spec}:
+        for name in {*fields, *spec} - {"train_size"}:
             if name not in fields or name not in spec:
                 rule = f"must have a list for each {{coefficient}}, here {name!r}"
                 raise refuse("objectives", rule, f"got {value!r}", "Try gamma = [1, 3].")
-        lists = [v if isinstance(v, list) else [v] for v in (spec[name] for name in fields)]
-        for chosen in itertools.product(*lists):
-            filled = dict(zip(fields, chosen, strict=True))
-            found.append((text.format(**filled), label.format(**filled)))
+        lists = {name: v if isinstance(v, list) else [v] for name, v in spec.items()}
+        for chosen in itertools.product(*lists.values()):
+            filled = dict(zip(lists, chosen, strict=True))
+            sizes = {name: filled[name] for name in ("train_size",) if name in filled}
+            names = {"objective": text.format(**filled), "label": label.format(**filled)}
+            found.append({**names, **fixed, **sizes})
+    return found
+
+
+def _metrics(values: Any) -> dict[str, Mapping[str, Any]]:
+    """Metrics by label; each is tried out, so that a bad option is refused at once."""
+    found: dict[str, Mapping[str, Any]] = {}
+    one = Predictions(logits=[[1.0, 0.0]] * 2, labels=[0, 1])
+    for value in _tables("metrics", values):
+        label = value.pop("label", value["name"])
+        if label in found:
+            rule = "must have different labels"
+            raise refuse("metrics", rule, f"got {label!r} twice", 'Add label = "…".')
+        found[label] = {**value, "name": get_metric(value["name"]).name}
+        try:
+            Evaluation({}, {label: found[label]}, ()).values(one)
+        except TypeError as error:
+            advice = "See its options in the reference."
+            raise refuse(f"metrics {label}", "must fit", f"got {error}", advice) from None
     return found
 
 
@@ -216,15 +289,15 @@ def _calibrators(values: Any) -> dict[str, Mapping[str, Any]]:
     for value in _tables("calibrators", values):
         label = value.pop("label", value["name"])
         name = value["name"]
-        if name != NONE and name not in CALIBRATORS:
-            known = [NONE, *CALIBRATORS]
+        known = [NONE, *CALIBRATORS, *FROM_FEATURES]
+        if name not in known:
             raise refuse("calibrators", "must be known", f"got {name!r}", near_name(name, known))
         if label in found:
             rule = "must have different labels"
             raise refuse("calibrators", rule, f"got {label!r} twice", 'Add label = "…".')
         found[label] = value
         try:
-            Evaluation(found, (), ()).make(label)
+            Evaluation(found, {}, ()).make(label)
         except TypeError as error:
             advice = "See its options in the reference."
             raise refuse(f"calibrators {label}", "must fit", f"got {error}", advice) from None

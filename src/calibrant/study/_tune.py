@@ -117,7 +117,7 @@ def _seeds(study: Study) -> list[Run]:
 
 def _nothing() -> Evaluation:
     """Nothing is evaluated on test samples while tuning."""
-    return Evaluation({}, (), ())
+    return Evaluation({}, {}, ())
 
 
 def _judged(name: str, value: Any, objective: str, runs: Sequence[Run], store: Store) -> Trial:

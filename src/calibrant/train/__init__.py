@@ -3,7 +3,7 @@
 from calibrant.train._checkpoint import TrainingError
 from calibrant.train._loop import Moment, Trained, train
 from calibrant.train._precision import choose_precision
-from calibrant.train._predict import predict
+from calibrant.train._predict import extract_features, predict
 from calibrant.train._recipes import RECIPES, Recipe, get_recipe
 from calibrant.train._records import epochs_table, read_run
 from calibrant.train._stopping import EarlyStopping
@@ -17,6 +17,7 @@ __all__ = [
     "TrainingError",
     "choose_precision",
     "epochs_table",
+    "extract_features",
     "get_recipe",
     "predict",
     "read_run",

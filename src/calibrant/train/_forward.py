@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from calibrant.data import Dataset
 from calibrant.models import build
@@ -38,15 +38,14 @@ def autocast(settings: Mapping[str, Any], device: str) -> torch.autocast:
 
 
 def forward(
-    model: nn.Module,
+    model: Callable[[Any], Tensor],
     inputs: Inputs,
     part: str,
     indices: NDArray[np.int64],
     group: Processes,
     settings: Mapping[str, Any],
 ) -> NDArray[np.float32]:
-    """Logits of samples in evaluation mode; each process computes every count-th of them."""
-    model.eval()
+    """Outputs for samples, one row each; each process computes every count-th of them."""
     mine = torch.from_numpy(indices[group.rank :: group.count])
     with torch.inference_mode(), autocast(settings, group.device):
         rows = [

@@ -52,6 +52,8 @@ class Trained:
         One mapping an epoch, with the losses, errors and temperatures of the time.
     learned
         For each training sample the epoch from which it stayed right, -1 if it is wrong.
+    max_logit
+        For each training sample the largest logit of the final network; None without telemetry.
     split
         Which samples were trained on.
     settings
@@ -62,6 +64,7 @@ class Trained:
     predictions: Mapping[str, Predictions]
     epochs: list[dict[str, float]]
     learned: NDArray[np.int64]
+    max_logit: NDArray[np.floating[Any]] | None
     split: Split
     settings: Mapping[str, Any]
 
@@ -313,6 +316,7 @@ class _Run:
 
     def predict(self, part: str, indices: NDArray[np.int64]) -> Predictions:
         """Predictions on samples of the training or the test set."""
+        self.model.eval()
         logits = forward(self.model, self.inputs, part, indices, self.group, self.settings)
         return Predictions(logits=logits, labels=self.inputs.labels[part][indices].numpy())
 
@@ -354,9 +358,12 @@ class _Run:
         predictions = {"test": self.on_test or self.predict("test", everything)}
         if len(chosen.calibration):
             predictions["calibration"] = self.predict("train", chosen.calibration)
+        largest = None
+        if self.settings["telemetry"]:
+            largest = self.predict("train", chosen.train).logits.max(axis=1)
         return Trained(
-            self.model.eval(), predictions, self.rows, self.record.learned.numpy(), chosen,
-            self.settings,
+            self.model.eval(), predictions, self.rows, self.record.learned.numpy(), largest,
+            chosen, self.settings,
         )  # fmt: skip
 
 

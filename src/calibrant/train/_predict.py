@@ -42,24 +42,55 @@ def predict(
         Other samples and labels of the same kind, such as ``calibrant.data.load_shift`` gives,
         in place of ``part``.
     """
-    settings = read_run(run)
-    check_choice("part", part, PARTS)
-    if dataset.hash != settings["data_hash"]:
-        rule = f"must be the data the run was trained on, {settings['data']!r}"
-        advice = "Load the same files; other samples go in as shift=."
-        raise refuse("dataset", rule, f"got {dataset.name!r} with other contents", advice)
-    chosen = split(dataset.y_train, seed=settings["seed"], **settings["split"])
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    inputs = Inputs(dataset, chosen.train, device)
-    model = load_weights(network_for(dataset, settings, device), Path(run) / "weights.pt")
-    if shift is not None:
-        samples, labels = shift
-        inputs, where, indices = Inputs.of(samples, inputs), "test", np.arange(len(labels))
-    elif part == "test":
-        where, indices, labels = "test", np.arange(len(dataset.y_test)), dataset.y_test
-    else:
-        where, indices = "train", getattr(chosen, part)
-        labels = dataset.y_train[indices]
-    logits = forward(model, inputs, where, indices, Processes(device=device), settings)
+    found = _Finished(run, dataset)
+    inputs, where, indices, labels = found.samples(part, shift)
+    logits = forward(found.model, inputs, where, indices, found.group, found.settings)
     meta = {"run": Path(run).name, "data": dataset.name, "part": "shift" if shift else part}
     return Predictions(logits=logits, labels=labels, meta=meta)
+
+
+def extract_features(
+    run: str | Path,
+    dataset: Dataset,
+    *,
+    part: str = "test",
+    shift: tuple[Any, NDArray[np.int64]] | None = None,
+) -> NDArray[np.float32]:
+    """What the last layer of the network of a finished run sees, one row a sample.
+
+    ``calibrators.ConfidNet`` and ``calibrators.TrustScore`` learn from it. Parameters are those of
+    ``predict``.
+    """
+    found = _Finished(run, dataset)
+    inputs, where, indices, _ = found.samples(part, shift)
+    return forward(found.model.features, inputs, where, indices, found.group, found.settings)
+
+
+class _Finished:
+    """The network of a finished run and the samples it can be asked about."""
+
+    def __init__(self, run: str | Path, dataset: Dataset) -> None:
+        self.settings, self.dataset = read_run(run), dataset
+        if dataset.hash != self.settings["data_hash"]:
+            rule = f"must be the data the run was trained on, {self.settings['data']!r}"
+            advice = "Load the same files; other samples go in as shift=."
+            raise refuse("dataset", rule, f"got {dataset.name!r} with other contents", advice)
+        self.split = split(dataset.y_train, seed=self.settings["seed"], **self.settings["split"])
+        self.group = Processes(device="cuda" if torch.cuda.is_available() else "cpu")
+        self.inputs = Inputs(dataset, self.split.train, self.group.device)
+        network = network_for(dataset, self.settings, self.group.device)
+        self.model: Any = load_weights(network, Path(run) / "weights.pt").eval()
+
+    def samples(
+        self, part: str, shift: tuple[Any, NDArray[np.int64]] | None
+    ) -> tuple[Inputs, str, NDArray[np.int64], NDArray[np.int64]]:
+        """Inputs, which of their parts, the numbers of the samples, and their labels."""
+        check_choice("part", part, PARTS)
+        if shift is not None:
+            samples, labels = shift
+            return Inputs.of(samples, self.inputs), "test", np.arange(len(labels)), labels
+        if part == "test":
+            labels = self.dataset.y_test
+            return self.inputs, "test", np.arange(len(labels)), labels
+        indices = getattr(self.split, part)
+        return self.inputs, "train", indices, self.dataset.y_train[indices]

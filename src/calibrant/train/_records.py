@@ -26,8 +26,11 @@ def write_run(folder: Path, trained: Trained) -> None:
         torch.save(trained.model.state_dict(), temporary)
     with replacing(folder / "epochs.parquet") as temporary:
         pq.write_table(epochs_table(trained.epochs), temporary)
-    with replacing(folder / "learned.npy") as temporary, Path(temporary).open("wb") as file:
-        np.save(file, trained.learned)
+    arrays = {"learned": trained.learned, "max_logit": trained.max_logit}
+    for name, array in arrays.items():
+        if array is not None:
+            with replacing(folder / f"{name}.npy") as temporary, temporary.open("wb") as file:
+                np.save(file, array)
     for name, p in trained.predictions.items():
         p.save(folder / f"{name}.npz")
     with replacing(folder / FINISHED) as temporary:
