@@ -1,0 +1,53 @@
+"""Pictures of what the metrics, the calibrators and the runs of a study say.
+
+Every function draws on ``ax`` and returns it. Without ``ax`` it makes a figure of its own, outside
+pyplot: nothing global changes and nothing has to be closed. ``ax.figure.savefig("picture.png")``
+writes it; ``ax.figure`` as the last line of a notebook cell shows it.
+
+Values stay fractions in the drawing; axes that say (%) print them as per cent. Lines differ in
+colour, dash and marker, bars in colour and hatch, so that they can be told apart without colour.
+Names of models are shown as they are, never read as formulas.
+
+Needs ``pip install 'calibrant[plots]'``.
+"""
+
+from calibrant.plots._confidence import (
+    accuracy_confidence,
+    confidence_density,
+    ece_uncertainty,
+    risk_coverage,
+)
+from calibrant.plots._groups import (
+    bars,
+    coefficient_sensitivity,
+    effect_sizes,
+    lines,
+    pareto,
+    shift_levels,
+)
+from calibrant.plots._reliability import (
+    classwise_reliability,
+    ece_by_bins,
+    reliability_diagram,
+)
+from calibrant.plots._temperature import temperature_curve
+from calibrant.plots._training import max_logit_histograms, training_curves
+
+__all__ = [
+    "accuracy_confidence",
+    "bars",
+    "classwise_reliability",
+    "coefficient_sensitivity",
+    "confidence_density",
+    "ece_by_bins",
+    "ece_uncertainty",
+    "effect_sizes",
+    "lines",
+    "max_logit_histograms",
+    "pareto",
+    "reliability_diagram",
+    "risk_coverage",
+    "shift_levels",
+    "temperature_curve",
+    "training_curves",
+]

@@ -1,0 +1,378 @@
+"""Numbers of a study by name: lines, bars, effects, trade-offs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from calibrant._arrays import to_floats
+from calibrant._checks import check_choice, refuse
+from calibrant.inference import pareto_front
+from calibrant.plots._inputs import SPREAD_WORDS, check_spread, named, over_seeds
+from calibrant.plots._style import (
+    COLOURS,
+    REFERENCE,
+    axes,
+    bar_style,
+    finish,
+    in_per_cent,
+    legend,
+    line_style,
+    name_ticks,
+    shown,
+    whole_numbers,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Values = Sequence[float] | float
+Series = Mapping[str, Mapping[Any, Values]]
+
+PAIR, TRIPLE = 2, 3
+
+
+def lines(
+    series: Series,
+    *,
+    spread: str | None = "sem",
+    xlabel: str = "",
+    ylabel: str = "",
+    logx: bool = False,
+    percent: bool = False,
+    ax: Axes | None = None,
+) -> Axes:
+    """Means over seeds as lines, with error bars.
+
+    Parameters
+    ----------
+    series
+        Name -> x -> values over seeds (or one number). All x are numbers, or all are texts, which
+        stand in the order in which they first come. One seed has no error bar; a value
+        that is not finite leaves a gap.
+    spread
+        "sem", the standard error of the mean, "std", the standard deviation, or None.
+    xlabel, ylabel
+        What the axes say; " (%)" is added to the second with ``percent``.
+    logx
+        Whether x is logarithmic; all x must then be above 0.
+    percent
+        Whether the values are fractions to be read as per cent.
+    ax
+        Where to draw; a new figure if left out.
+
+    Examples
+    --------
+    >>> ax = lines({"focal": {1: [0.04, 0.06], 3: [0.02, 0.03]}}, ylabel="ECE", percent=True)
+    >>> ax.lines[0].get_ydata(), ax.get_ylabel()
+    (array([0.05 , 0.025]), 'ECE (%)')
+    """
+    advice = "Pass {'name': {x: [value of each seed, …]}}."
+    found = {
+        name: _points_of(name, points, advice)
+        for name, points in named("series", series, advice).items()
+    }
+    check_spread(spread)
+    places = _places(found, logx=logx)
+    ax = axes(ax)
+    for i, (name, points) in enumerate(found.items()):
+        order = sorted(points, key=places.__getitem__)
+        middle, reach = np.array([
+            over_seeds(f"series[{name!r}][{x!r}]", points[x], spread) for x in order
+        ]).T  # fmt: skip
+        at = np.array([places[x] for x in order])
+        ax.errorbar(at, middle, yerr=reach, capsize=3, elinewidth=1, **line_style(i),
+                    label=shown(name))  # fmt: skip
+    if logx:
+        ax.set_xscale("log")
+    if any(isinstance(x, str) for x in places):
+        name_ticks(ax, list(places.values()), list(places))
+    finish(ax, shown(xlabel) if xlabel else "", _value_words(ylabel, percent=percent))
+    if percent:
+        in_per_cent(ax.yaxis)
+    legend(ax, title=SPREAD_WORDS[spread])
+    return ax
+
+
+def shift_levels(
+    series: Series,
+    *,
+    spread: str | None = "sem",
+    ylabel: str = "ECE",
+    percent: bool = True,
+    ax: Axes | None = None,
+) -> Axes:
+    """A metric under shifts of rising strength: name -> level (0: no shift) -> values over seeds.
+
+    Otherwise like ``lines`` (karandikar2021, Figures 2, 7, 8 and 9).
+
+    Examples
+    --------
+    >>> ax = shift_levels({"NLL": {0: [0.05, 0.06], 1: [0.08, 0.1], 5: [0.2, 0.25]}})
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('level of shift (0: none)', 'ECE (%)')
+    """
+    ax = lines(series, spread=spread, xlabel="level of shift (0: none)", ylabel=ylabel,
+               percent=percent, ax=ax)  # fmt: skip
+    whole_numbers(ax.xaxis)
+    ax.set_ylim(bottom=min(0, ax.get_ylim()[0]))
+    return ax
+
+
+def coefficient_sensitivity(
+    series: Series,
+    *,
+    spread: str | None = "sem",
+    xlabel: str = "coefficient",
+    ylabel: str = "ECE",
+    logx: bool = False,
+    percent: bool = True,
+    ax: Axes | None = None,
+) -> Axes:
+    """A metric against the strength of a regulariser: name -> coefficient -> values over seeds.
+
+    Otherwise like ``lines`` (wang2021, Figure 1).
+
+    Examples
+    --------
+    >>> ax = coefficient_sensitivity({"digits": {0.01: [0.05], 0.05: [0.02], 0.1: [0.04]}})
+    >>> ax.get_xlabel()
+    'coefficient'
+    """
+    return lines(series, spread=spread, xlabel=xlabel, ylabel=ylabel, logx=logx, percent=percent,
+                 ax=ax)  # fmt: skip
+
+
+def bars(
+    groups: Mapping[str, Mapping[str, Values]],
+    *,
+    spread: str | None = "sem",
+    ylabel: str = "",
+    percent: bool = False,
+    ax: Axes | None = None,
+) -> Axes:
+    """Means over seeds as bars side by side, with error bars.
+
+    Parameters
+    ----------
+    groups
+        Group -> name -> values over seeds (or one number). A name that a group lacks leaves its
+        place empty.
+    spread
+        "sem", the standard error of the mean, "std", the standard deviation, or None.
+    ylabel
+        What the axis says; " (%)" is added with ``percent``.
+    percent
+        Whether the values are fractions to be read as per cent.
+    ax
+        Where to draw; a new figure if left out.
+
+    Examples
+    --------
+    >>> ax = bars({"digits": {"CE": [0.05, 0.06], "focal": [0.02]}}, ylabel="ECE", percent=True)
+    >>> [round(float(bar.get_height()), 3) for bar in ax.patches]
+    [0.055, 0.02]
+    """
+    advice = "Pass {'group': {'name': [value of each seed, …]}}."
+    found = {
+        group: named(f"groups[{group!r}]", members, advice)
+        for group, members in named("groups", groups, advice).items()
+    }
+    check_spread(spread)
+    names = list(dict.fromkeys(name for members in found.values() for name in members))
+    width = 0.8 / len(names)
+    ax = axes(ax)
+    for i, name in enumerate(names):
+        at = [g for g, members in enumerate(found.values()) if name in members]
+        middle, reach = np.array([
+            over_seeds(f"groups[{group!r}][{name!r}]", members[name], spread)
+            for group, members in found.items() if name in members
+        ]).T  # fmt: skip
+        x = np.array(at) + (i - (len(names) - 1) / 2) * width
+        ax.bar(x, middle, width, **bar_style(i), label=shown(name))
+        ax.errorbar(x, middle, yerr=reach, fmt="none", ecolor="black", capsize=3, elinewidth=1.2)
+    ax.margins(y=0.15)  # room for the legend
+    name_ticks(ax, range(len(found)), list(found))
+    finish(ax, "", _value_words(ylabel, percent=percent))
+    ax.grid(visible=False, axis="x")
+    if percent:
+        in_per_cent(ax.yaxis)
+    legend(ax, title=SPREAD_WORDS[spread])
+    return ax
+
+
+def effect_sizes(
+    effects: Mapping[str, tuple[float, float, float]],
+    *,
+    xlabel: str = "effect size (Cohen's d)",
+    ax: Axes | None = None,
+) -> Axes:
+    """Effects with their intervals, one row each, and the line of no effect.
+
+    Points are filled where the interval leaves out 0 and hollow where it does not; a cross has no
+    interval (karandikar2021, Figure 1).
+
+    Parameters
+    ----------
+    effects
+        Name -> (effect, low, high). Bounds may be NaN. An effect that is no finite number is
+        named and not drawn.
+    xlabel
+        What the axis says.
+    ax
+        Where to draw; a new figure if left out.
+
+    Examples
+    --------
+    >>> ax = effect_sizes({"S-AvUC": (2.1, 1.2, 3.0), "MMCE": (0.4, -0.5, 1.3)})
+    >>> [tick.get_text() for tick in ax.get_yticklabels()]
+    ['S-AvUC', 'MMCE']
+    """
+    advice = "Pass {'name': (effect, low, high)}."
+    found = {
+        name: _effect(name, given, advice)
+        for name, given in named("effects", effects, advice).items()
+    }
+    ax = axes(ax, size=(5.6, 1.2 + 0.4 * len(found)))
+    ax.axvline(0, color=REFERENCE, linestyle=(0, (4, 3)), linewidth=1.2)
+    for kind, (marker, face) in _EFFECT_KINDS.items():
+        rows = [(y, e) for y, e in enumerate(found.values()) if _effect_kind(*e) == kind]
+        if rows:
+            y = np.array([row for row, _ in rows])
+            middle, low, high = np.array([effect for _, effect in rows]).T
+            ax.errorbar(middle, y, xerr=[middle - low, high - middle], fmt=marker, capsize=4,
+                        color=COLOURS[0], markerfacecolor=face, markersize=7, elinewidth=1.6,
+                        label=kind)  # fmt: skip
+    ax.set_yticks(range(len(found)), [_effect_words(name, e[0]) for name, e in found.items()])
+    ax.set_ylim(len(found) - 0.5, -0.5)
+    finish(ax, xlabel, "")
+    ax.grid(visible=False, axis="y")
+    legend(ax)
+    return ax
+
+
+def pareto(
+    points: Mapping[str, tuple[float, float]],
+    *,
+    xlabel: str,
+    ylabel: str,
+    better: tuple[str, str] = ("lower", "lower"),
+    ax: Axes | None = None,
+) -> Axes:
+    """Two numbers of each setting, and the front of those that no other beats in both.
+
+    Settings on the front are filled, and the steps between them bound what is reached; the others
+    are hollow.
+
+    Parameters
+    ----------
+    points
+        Name -> (x, y). A point with a NaN is named and not drawn.
+    xlabel, ylabel
+        What the axes say.
+    better
+        For x and for y, "lower" or "higher".
+    ax
+        Where to draw; a new figure if left out.
+
+    Examples
+    --------
+    >>> points = {"CE": (0.05, 0.06), "focal": (0.06, 0.02), "MMCE": (0.07, 0.05)}
+    >>> ax = pareto(points, xlabel="error", ylabel="ECE")
+    >>> ax.lines[0].get_xdata()
+    array([0.05, 0.06])
+    """
+    advice = "Pass {'name': (x, y)}."
+    found = {
+        name: _numbers(f"points[{name!r}]", given, PAIR, advice)
+        for name, given in named("points", points, advice).items()
+    }
+    if isinstance(better, str) or len(better) != PAIR:
+        rule = "must be two words, for x and y"
+        raise refuse("better", rule, f"got {better!r}", "Try ('lower', 'lower').")
+    for one in better:
+        check_choice("better", one, ("lower", "higher"))
+    table = np.array(list(found.values()))
+    front = pareto_front(table, maximise=[one == "higher" for one in better])
+    ax = axes(ax)
+    steps = table[front][np.lexsort(table[front].T[::-1])]
+    # Between two settings of the front, the best y is that of the one whose x suffices.
+    ax.step(*steps.T, where="post" if better[0] == "lower" else "pre", color=REFERENCE,
+            linewidth=1.2, label="front", zorder=1.5)  # fmt: skip
+    for i, (name, (x, y)) in enumerate(found.items()):
+        style = line_style(i) | {"linestyle": "none", "markersize": 8, "markeredgewidth": 2}
+        style |= {} if front[i] else {"markerfacecolor": "white"}
+        drawn = math.isfinite(x) and math.isfinite(y)
+        ax.plot([x], [y], **style, label=shown(name) + ("" if drawn else " (no value)"))
+    finish(ax, f"{xlabel} ({better[0]} is better)", f"{ylabel} ({better[1]} is better)")
+    legend(ax)
+    return ax
+
+
+# --- checks and words -------------------------------------------------------------------------
+
+
+def _points_of(name: str, points: object, advice: str) -> dict[Any, Any]:
+    """The points of one line: x -> values."""
+    if not isinstance(points, Mapping) or not points:
+        rule = "must be a mapping from x to values, with an entry"
+        got = "an empty mapping" if isinstance(points, Mapping) else type(points).__name__
+        raise refuse(f"series[{name!r}]", rule, f"got {got}", advice)
+    return dict(points)
+
+
+def _places(found: Mapping[str, Mapping[Any, Any]], *, logx: bool) -> dict[Any, float]:
+    """Where each x stands: numbers at their value, texts one after the other."""
+    every = list(dict.fromkeys(x for points in found.values() for x in points))
+    if all(isinstance(x, str) for x in every) and not logx:
+        return {x: float(i) for i, x in enumerate(every)}
+    for x in every:
+        number = isinstance(x, Real) and not isinstance(x, bool) and math.isfinite(x)
+        if not number or (logx and x <= 0):
+            rule = "must have numbers above 0 as x" if logx else "must have numbers, or texts, as x"
+            raise refuse("series", rule, f"got {x!r}", "Leave it out, or set logx=False.")
+    return {x: float(x) for x in every}
+
+
+def _value_words(ylabel: str, *, percent: bool) -> str:
+    return " ".join(filter(None, (shown(ylabel) if ylabel else "", "(%)" if percent else "")))
+
+
+def _numbers(where: str, given: Any, count: int, advice: str) -> tuple[float, ...]:
+    found = to_floats(given, where)
+    if found.shape != (count,):
+        raise refuse(where, f"must be {count} numbers", f"got the shape {found.shape}", advice)
+    return tuple(float(x) for x in found)
+
+
+def _effect(name: str, given: Any, advice: str) -> tuple[float, ...]:
+    effect, low, high = found = _numbers(f"effects[{name!r}]", given, TRIPLE, advice)
+    if low > high or effect < low or effect > high:  # never true of NaN
+        rule = "must have low <= effect <= high"
+        raise refuse(f"effects[{name!r}]", rule, f"got {found}", advice)
+    return found
+
+
+_EFFECT_KINDS = {
+    "interval leaves out 0": ("o", COLOURS[0]),
+    "interval includes 0": ("o", "white"),
+    "no interval": ("X", COLOURS[0]),
+}
+
+
+def _effect_kind(effect: float, low: float, high: float) -> str:
+    if not math.isfinite(effect):
+        return "not drawn"
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return "no interval"
+    return "interval includes 0" if low <= 0 <= high else "interval leaves out 0"
+
+
+def _effect_words(name: str, effect: float) -> str:
+    if math.isfinite(effect):
+        return shown(name)
+    return f"{shown(name)}\n({'no value' if math.isnan(effect) else 'infinite'})"
