@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = (
     "README.md", "docs/index.md", "docs/measure.md", "docs/calibrate.md", "docs/cli.md",
     "docs/intervals.md", "docs/losses/index.md", "docs/losses/ranking.md", "docs/train.md",
-    "docs/data.md", "docs/study.md",
+    "docs/data.md", "docs/study.md", "docs/plots.md", "docs/papers/index.md",
 )  # fmt: skip
 
 

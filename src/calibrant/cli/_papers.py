@@ -1,0 +1,171 @@
+"""The commands ``papers list``, ``papers show``, ``papers run`` and ``papers claims``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from calibrant.cli._common import fail, one_line_errors
+from calibrant.cli._study import Address, ExecutorName, Threads, Workers, live, make_executor
+
+if TYPE_CHECKING:
+    from calibrant.papers import Experiment, Results
+    from calibrant.study import Executor, Study
+
+app = typer.Typer()
+papers = typer.Typer(
+    no_args_is_help=True, help="The papers: their tables, figures and claims, published and ours."
+)
+app.add_typer(papers, name="papers")
+
+Paper = Annotated[str, typer.Argument(help="A paper, such as wang2021: see papers list.")]
+Name = Annotated[str, typer.Argument(help="A table or figure of it, such as table2 or figure4.")]
+ScaleName = Annotated[str, typer.Option(help="smoke (seconds), cpu (hours) or paper (GPUs).")]
+
+
+@papers.command("list")
+@one_line_errors
+def list_command() -> None:
+    """List the papers with their tables and figures."""
+    from calibrant.papers import PAPERS, citation, experiments  # noqa: PLC0415
+
+    for paper in PAPERS:
+        typer.echo(f"{paper}: {citation(paper)}")
+        for name, experiment in experiments(paper).items():
+            typer.echo(f"  {name:<10} {experiment.caption}")
+        typer.echo()
+
+
+@papers.command("show")
+@one_line_errors
+def show_command(
+    paper: Paper,
+    name: Name,
+    *,
+    style: Annotated[str, typer.Option("--format", help="text, markdown or csv.")] = "text",
+) -> None:
+    """Print a published table, or say what a figure shows."""
+    from calibrant._checks import check_choice  # noqa: PLC0415
+    from calibrant.papers import compare_table, get_experiment  # noqa: PLC0415
+
+    check_choice("--format", style, ("text", "markdown", "csv"))
+    experiment = get_experiment(paper, name)
+    if not experiment.is_table:
+        typer.echo(f"{paper}, {name}. {experiment.caption}")
+        typer.echo(f"Draw it: calibrant papers run {paper} {name} --scale smoke --out DIR")
+        return
+    made = compare_table(paper, name)
+    shown = {"text": made.to_text, "markdown": made.to_markdown, "csv": made.to_csv}
+    typer.echo(shown[style]())
+
+
+@papers.command("run")
+@one_line_errors
+def run_command(
+    paper: Paper,
+    name: Annotated[str, typer.Argument(help="A table or figure of it, or all.")],
+    *,
+    out: Annotated[Path, typer.Option(help="Folder of the runs and of what is made from them.")],
+    scale: ScaleName = "smoke",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List every run; start none.")] = False,
+    executor: ExecutorName = "local",
+    workers: Workers = None,
+    threads: Threads = None,
+    address: Address = None,
+    gpus: Annotated[float, typer.Option(help="GPUs of each run, on Ray.")] = 0,
+    retry: Annotated[bool, typer.Option("--retry", help="Repeat runs that failed.")] = False,
+) -> None:
+    """Run what is missing for a table or figure, then print or draw ours beside the published.
+
+    Stopped at any moment, the same command goes on. Tables and figures that need the same runs
+    share them when they have the same folder. Exit code 1: some runs failed.
+    """
+    from calibrant.papers import (  # noqa: PLC0415
+        Results,
+        experiments,
+        get_experiment,
+        merged,
+        paper_at,
+    )
+
+    at = paper_at(paper, scale)
+    wanted = list(experiments(paper).values()) if name == "all" else [get_experiment(paper, name)]
+    studies = merged(study for experiment in wanted for study in experiment.studies(at))
+    _announce(studies, scale, listed=dry_run)
+    if dry_run:
+        return
+    works = make_executor(executor, workers, threads, address, gpus)
+    failed = sum(_run(study, out, works, retry=retry) for study in studies)
+    for experiment in wanted:
+        _finish(experiment, Results(at, out), out)
+    if failed:
+        typer.echo(f"calibrant: {failed} runs failed; see {out / 'failed'}.", err=True)
+        raise typer.Exit(1)
+
+
+def _announce(studies: list[Study], scale: str, *, listed: bool) -> None:
+    """Say what would run, and what the recipes of the papers cost."""
+    from calibrant.papers import cost, distinct_runs  # noqa: PLC0415
+
+    runs = distinct_runs(studies)
+    if listed:
+        for run in runs:
+            recipe = ", ".join(f"{key} {value}" for key, value in run.recipe.items())
+            typer.echo(f"{run.key}  {run}  [{run.objective}; {recipe}]")
+        typer.echo()
+    if scale == "paper" and runs:
+        typer.echo(f"The recipe of the paper: {cost(runs)}.")
+    elif listed:
+        typer.echo(f"{len(runs)} runs.")
+
+
+def _run(study: Study, out: Path, works: Executor, *, retry: bool) -> int:
+    """Run what is missing of a study; how many runs have failed."""
+    from calibrant.study import StudyError, run_study  # noqa: PLC0415
+
+    try:
+        with live(study) as report:
+            now = run_study(study, out, executor=works, retry=retry, report=report)
+    except StudyError as error:
+        fail(str(error))
+    return now.count("failed")
+
+
+def _finish(experiment: Experiment, results: Results, out: Path) -> None:
+    """Write and, for a table, print what was made."""
+    paths = experiment.write(results, out / "papers")
+    if experiment.is_table:
+        typer.echo(paths[0].read_text(encoding="utf-8"))
+    typer.echo("written: " + ", ".join(map(str, paths)))
+
+
+@papers.command("claims")
+@one_line_errors
+def claims_command(
+    *,
+    results: Annotated[
+        Path | None, typer.Option(help="Folder of papers run; without it the published tables.")
+    ] = None,
+    scale: Annotated[str | None, typer.Option(help="Of the results; default: as found.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
+) -> None:
+    """Test every claim of the papers: effect, interval, and whether it holds.
+
+    Without --results the published numbers themselves are tested.
+    """
+    from calibrant.papers import (  # noqa: PLC0415
+        Evidence,
+        claims_json,
+        claims_table,
+        judge,
+        scale_of,
+    )
+
+    if results is None:
+        evidence = Evidence.published()
+    else:
+        evidence = Evidence.measured(results, scale or scale_of(results))
+    judged = judge(evidence)
+    typer.echo(claims_json(judged) if as_json else claims_table(judged))

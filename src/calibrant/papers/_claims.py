@@ -1,0 +1,125 @@
+"""Every claim of the papers, judged on evidence, and the verdicts as a table."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+
+from calibrant._checks import near_name, refuse
+from calibrant.papers import (
+    _claims_karandikar,
+    _claims_loss_report,
+    _claims_mukhoti,
+    _claims_singh,
+    _claims_wang,
+)
+from calibrant.papers._evidence import Evidence
+from calibrant.papers._verdicts import Claim, Verdict
+
+__all__ = ["CLAIMS", "Claim", "Evidence", "Verdict", "claims_json", "claims_table", "judge"]
+
+#: Every claim by its name, "W1" to "T2".
+CLAIMS: dict[str, Claim] = {
+    claim.name: claim
+    for paper in (
+        _claims_wang, _claims_singh, _claims_mukhoti, _claims_karandikar, _claims_loss_report
+    )
+    for claim in paper.CLAIMS
+}  # fmt: skip
+
+
+def judge(evidence: Evidence, names: Iterable[str] | None = None) -> list[tuple[Claim, Verdict]]:
+    """The verdict of evidence on claims.
+
+    Parameters
+    ----------
+    evidence
+        ``Evidence.published()`` or ``Evidence.measured(out, scale)``.
+    names
+        Of the claims, such as ``["W1", "K2"]``; None for all.
+
+    Examples
+    --------
+    >>> [(claim, verdict)] = judge(Evidence.published(), ["W1"])
+    >>> verdict.verdict, verdict.cases, verdict.unit, round(verdict.effect, 2)
+    ('holds', (12, 12), 'ratio', 2.97)
+    """
+    wanted = list(CLAIMS if names is None else names)
+    for name in wanted:
+        if name not in CLAIMS:
+            advice = near_name(str(name), CLAIMS)
+            raise refuse("claim", "must be a claim of the papers", f"got {name!r}", advice)
+    return [(CLAIMS[name], CLAIMS[name].test(evidence)) for name in wanted]
+
+
+def claims_table(judged: Sequence[tuple[Claim, Verdict]], *, width: int = 100) -> str:
+    """Verdicts as text: claim, verdict, effect with its 95 % interval, cases; words below.
+
+    Parameters
+    ----------
+    judged
+        From :func:`judge`.
+    width
+        Of a line, in characters.
+
+    Examples
+    --------
+    >>> print(claims_table(judge(Evidence.published(), ["S2"]), width=72))
+    claim  verdict  effect and 95 % interval                cases
+    S2     holds    -0.482 (-0.752 to -0.211) AUROC points  7 of 7
+           Temperature scaling changes AUROC by less than 1 point.
+           Change of AUROC by temperature scaling: the interval is inside -1
+           to 1 and 7 of 7 cases agree.
+    """
+    heads = ("claim", "verdict", "effect and 95 % interval", "cases")
+    rows = [(c.name, v.verdict, _effect(v), _cases(v)) for c, v in judged]
+    sizes = [max(len(row[i]) for row in (heads, *rows)) for i in range(3)]
+
+    def line(row: tuple[str, ...]) -> str:
+        cells = [cell.ljust(size) for cell, size in zip(row[:3], sizes, strict=True)]
+        return "  ".join([*cells, row[3]]).rstrip()
+
+    lines = [line(heads)]
+    indent = " " * (sizes[0] + 2)
+    for (claim, verdict), row in zip(judged, rows, strict=True):
+        lines.append(line(row))
+        for words in (claim.statement, verdict.reason):
+            lines += textwrap.wrap(
+                words, width, initial_indent=indent, subsequent_indent=indent,
+                break_on_hyphens=False,
+            )  # fmt: skip
+    return "\n".join(lines)
+
+
+def _effect(verdict: Verdict) -> str:
+    if verdict.effect is None:
+        return "-"
+    if verdict.low is None or verdict.high is None:
+        return f"{verdict.effect:.3g} {verdict.unit}"
+    return f"{verdict.effect:.3g} ({verdict.low:.3g} to {verdict.high:.3g}) {verdict.unit}"
+
+
+def _cases(verdict: Verdict) -> str:
+    return "-" if verdict.cases is None else f"{verdict.cases[0]} of {verdict.cases[1]}"
+
+
+def claims_json(judged: Sequence[tuple[Claim, Verdict]]) -> str:
+    """Verdicts as JSON, one object a claim, with the parts of each.
+
+    Examples
+    --------
+    >>> import json
+    >>> [found] = json.loads(claims_json(judge(Evidence.published(), ["W2"])))
+    >>> found["claim"], found["verdict"], [part["cases"] for part in found["parts"]]
+    ('W2', 'holds', [[3, 4], [4, 4]])
+    """
+    rows = [
+        {
+            "claim": claim.name, "paper": claim.paper, "statement": claim.statement,
+            "rests_on": claim.rests_on, **asdict(verdict),
+        }
+        for claim, verdict in judged
+    ]  # fmt: skip
+    return json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,134 @@
+"""Three scales of the same experiments: which study files a paper needs, what stands for what.
+
+``recipes/SCALE/*.toml`` are study files, and ``recipes/SCALE.toml`` says for each paper which of
+them answer which question, and which of our data and networks stand for the published ones.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from calibrant._checks import near_name, refuse
+from calibrant.study import Run, Study
+
+SCALES = {
+    "smoke": "embedded data, seconds: shows that everything runs",
+    "cpu": "real data and small networks, hours on two cores",
+    "paper": "the recipe of the paper, on a GPU cluster",
+}
+RECIPES = Path(__file__).with_name("recipes")
+
+# What a paper calls temperature scaling differs; these are the labels in our study files.
+CALIBRATORS: dict[str, dict[str, str]] = {
+    "loss_report": {"none": "none"},
+    "wang2021": {"none": "none", "temperature": "TS-ECE", "histogram": "HB"},
+    "singh2021": {"none": "none", "temperature": "TS-fixed", "confidnet": "ConfidNet"},
+    "mukhoti2020": {"none": "none", "temperature": "TS-ECE"},
+    "karandikar2021": {"none": "none", "temperature": "TS", "temperature_soft_ece": "TS-SB-ECE"},
+}
+# karandikar2021 measures ECE with the L2 norm and bins of equal mass; error is 1 - accuracy.
+METRICS: dict[str, dict[str, str]] = {"karandikar2021": {"ece": "ece_l2_mass"}}
+
+
+def method_name(objective: str, secondary: str | None) -> str:
+    """The label of a method in our study files: its losses without coefficients.
+
+    >>> method_name("cross_entropy", "logit_norm")
+    'cross_entropy + logit_norm'
+    """
+    return f"{objective} + {secondary}" if secondary else objective
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """Data, network and part (the test set or a shift of it) of some results."""
+
+    data: str
+    model: str
+    part: str = "test"
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """Read "data / model" or "data / model / part"."""
+        return cls(*text.split(" / "))
+
+    def __str__(self) -> str:
+        rest = "" if self.part == "test" else f", {self.part}"
+        return f"{self.data}, {self.model}{rest}"
+
+
+class Need(NamedTuple):
+    """Runs that a table or figure needs: a question of the paper, and its methods (None: all)."""
+
+    kind: str = "main"
+    methods: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class PaperAt:
+    """A paper at a scale.
+
+    Attributes
+    ----------
+    studies
+        Names of the study files that answer a question: "main" for the tables, and where the
+        paper has them "coefficients" (beyond those of "main"), "sizes", "epochs", "shift",
+        "confidnet".
+    settings
+        For each published place the place of ours that stands for it.
+    """
+
+    paper: str
+    scale: str
+    studies: Mapping[str, tuple[str, ...]]
+    settings: Mapping[Place, Place]
+
+    def study(self, kind: str, methods: Iterable[str] | None = None) -> list[Study]:
+        """The studies for a question, with only the named methods."""
+        wanted = None if methods is None else set(methods)
+        found = []
+        for name in self.studies.get(kind, ()):
+            whole = load_study(self.scale, name)
+            runs = tuple(r for r in whole.runs if wanted is None or r.name in wanted)
+            found.append(replace(whole, runs=runs))
+        return found
+
+    def runs(self, kind: str) -> list[Run]:
+        """All runs for a question, each once."""
+        return list({run.key: run for study in self.study(kind) for run in study.runs}.values())
+
+
+@lru_cache
+def load_study(scale: str, name: str) -> Study:
+    """A study file of a scale."""
+    return Study.load(RECIPES / scale / f"{name}.toml")
+
+
+@lru_cache
+def _scale(name: str) -> Mapping[str, object]:
+    return tomllib.loads((RECIPES / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def scale_note(scale: str) -> str:
+    """What must be known of numbers at this scale."""
+    return str(_scale(check_scale(scale))["note"])
+
+
+def check_scale(scale: str) -> str:
+    """Refuse a scale that does not exist."""
+    if scale not in SCALES:
+        raise refuse("scale", "must be a scale", f"got {scale!r}", near_name(scale, SCALES))
+    return scale
+
+
+def paper_at(paper: str, scale: str) -> PaperAt:
+    """What a paper needs at a scale."""
+    table = dict(_scale(check_scale(scale)).get(paper, {}))  # type: ignore[call-overload]
+    settings = {Place.parse(k): Place.parse(v) for k, v in table.pop("settings", {}).items()}
+    studies = {kind: tuple(names) for kind, names in table.items()}
+    return PaperAt(paper, scale, studies, settings)

@@ -1,0 +1,348 @@
+"""The papers as something that can be run: recipes, tables beside the published ones, commands."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+from calibrant import InputError
+from calibrant.cli import app
+from calibrant.papers import (
+    CLAIMS,
+    FIGURES,
+    PAPERS,
+    PUBLISHED,
+    SCALES,
+    Place,
+    Results,
+    compare_table,
+    cost,
+    distinct_runs,
+    experiments,
+    get_experiment,
+    load_study,
+    paper_at,
+    published,
+    scale_of,
+)
+from calibrant.papers._scales import RECIPES, method_name
+from calibrant.study import Study
+from calibrant.train import get_recipe
+
+FILES = [
+    (path.parent.name, path.stem) for path in RECIPES.glob("*/*.toml") if path.stem != "common"
+]
+TABLES = [(paper, table) for paper, tables in PUBLISHED.items() for table in tables]
+
+
+# --- recipes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("scale", "name"), FILES)
+def test_every_recipe_is_a_study(scale: str, name: str) -> None:
+    study = load_study(scale, name)
+    assert study.runs
+    assert len({run.key for run in study.runs}) == len(study.runs)
+    assert all(run.telemetry for run in study.runs)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_file_is_used(scale: str) -> None:
+    used = {n for p in PAPERS for names in paper_at(p, scale).studies.values() for n in names}
+    assert used == {name for where, name in FILES if where == scale}
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("paper", PAPERS)
+def test_what_stands_for_what(paper: str, scale: str) -> None:
+    at = paper_at(paper, scale)
+    places = {
+        Place(row["data"], row["model"])
+        for table in PUBLISHED.get(paper, {})
+        for row in published(paper, table).to_pylist()
+    }
+    if paper != "loss_report":  # which has no tables
+        assert set(at.settings) <= places
+    runs = {(run.data, run.model) for run in at.runs("main")}
+    shifts = {shift for study in at.study("main") for shift in study.evaluation.shifts}
+    for ours in at.settings.values():
+        assert (ours.data, ours.model) in runs
+        assert ours.part == "test" or ours.part in shifts
+
+
+@pytest.mark.parametrize(("paper", "table"), TABLES)
+def test_smoke_and_paper_have_every_published_cell(paper: str, table: str) -> None:
+    """But for ImageNet-v2, which has no loader: its recipe trains and evaluates on ImageNet."""
+    for scale in ("smoke", "paper"):
+        at = paper_at(paper, scale)
+        kind = "confidnet" if table == "table4" else "main"
+        runs = {(run.data, run.model, run.name) for run in at.runs(kind)}
+        for row in published(paper, table).to_pylist():
+            place = Place(row["data"], row["model"])
+            if (scale, place.data) == ("paper", "imagenet-v2"):
+                continue
+            ours, method = at.settings[place], method_name(row["objective"], row["secondary"])
+            method = "cross_entropy" if method == "confidnet" else method
+            assert (ours.data, ours.model, method) in runs, (scale, place, method)
+
+
+@pytest.mark.parametrize(
+    ("name", "seeds", "epochs", "milestones"),
+    [
+        ("wang2021-cifar10", 5, 200, (100, 150)),
+        ("singh2021-cifar10", 3, 300, (150, 225)),
+        ("mukhoti2020-cifar10", 1, 350, (150, 250)),
+        ("mukhoti2020-tiny_imagenet", 1, 100, (40, 60)),
+        ("karandikar2021-cifar100", 10, 200, (60, 120, 160)),
+        ("karandikar2021-imagenet", 10, 90, (30, 60, 80)),
+    ],
+)
+def test_the_paper_scale_is_faithful(name: str, seeds: int, epochs: int, milestones: tuple) -> None:
+    study = load_study("paper", name)
+    assert len({run.seed for run in study.runs}) == seeds
+    settings = dict(study.runs[0].recipe)
+    recipe = get_recipe(settings.pop("name"), **settings)
+    assert (recipe.epochs, recipe.milestones, recipe.momentum) == (epochs, milestones, 0.9)
+
+
+def test_coefficients_of_wang_are_those_of_its_table() -> None:
+    for row in published("wang2021", "table1").to_pylist():
+        study = load_study("paper", f"wang2021-{row['data']}")
+        method = method_name(row["objective"], row["secondary"])
+        run = next(run for run in study.runs if run.name == method)
+        if row["coefficient"] is not None:
+            assert f"{row['coefficient']:g}" in run.objective
+
+
+def test_singh_has_two_schedules() -> None:
+    study = load_study("paper", "singh2021-cifar10")
+    factors = {run.name: get_recipe(run.recipe["name"]).factor for run in study.runs}
+    assert factors["cross_entropy"] == factors["mixup"] == 0.2
+    assert factors["label_smoothing"] == factors["focal"] == 0.1
+
+
+# --- what it costs ----------------------------------------------------------------------------
+
+
+def test_cost_of_a_network_known_by_hand() -> None:
+    """ResNet-20's 41 million multiplications, and ResNet-50's 4.1 billion on ImageNet."""
+    run = load_study("paper", "wang2021-cifar10").runs[0]
+    run = replace(run, model="resnet20", calibration=0, train_size=1,
+                  recipe={"name": "wang2021", "epochs": 1, "milestones": []})  # fmt: skip
+    assert cost([run]).floating_point_operations / 6 == pytest.approx(41e6, rel=0.03)
+    large = load_study("paper", "singh2021-imagenet").runs[0]
+    large = replace(large, train_size=1, recipe={"name": "singh2021-imagenet", "epochs": 1})
+    assert cost([large, large]).floating_point_operations / 12 == pytest.approx(4.1e9, rel=0.03)
+    assert cost([large, large]).runs == 2
+    assert "GPU-hours" in str(cost([large]))
+
+
+@pytest.mark.parametrize("name", [name for scale, name in FILES if scale == "paper"])
+def test_every_recipe_of_a_paper_has_a_cost(name: str) -> None:
+    found = cost(load_study("paper", name).runs)
+    assert 0 < found.gpu_hours() < 5000
+    assert found.gpu_hours(40) == pytest.approx(found.gpu_hours(20) / 2)
+
+
+# --- the registry -----------------------------------------------------------------------------
+
+
+def test_every_table_and_figure_of_the_map() -> None:
+    tables = {paper: [n for n in experiments(paper) if n.startswith("table")] for paper in PAPERS}
+    figures = {paper: [n for n in experiments(paper) if n.startswith("figure")] for paper in PAPERS}
+    assert {paper: len(names) for paper, names in tables.items()} == {
+        "loss_report": 0, "wang2021": 2, "singh2021": 4, "mukhoti2020": 4, "karandikar2021": 2,
+    }  # fmt: skip
+    assert {paper: len(names) for paper, names in figures.items()} == {
+        "loss_report": 1, "wang2021": 6, "singh2021": 2, "mukhoti2020": 3, "karandikar2021": 10,
+    }  # fmt: skip
+    for paper in PAPERS:
+        for name, experiment in experiments(paper).items():
+            assert experiment.caption
+            for need in experiment.needs:
+                for scale in SCALES:
+                    assert need.kind in paper_at(paper, scale).studies, (paper, name, scale)
+
+
+def test_only_what_a_table_needs_is_run() -> None:
+    at = paper_at("wang2021", "smoke")
+    studies = get_experiment("wang2021", "table1").studies(at)
+    names = {run.name for run in distinct_runs(studies)}
+    assert names == {
+        "cross_entropy", "label_smoothing", "cross_entropy + logit_norm", "focal",
+    }  # fmt: skip
+    assert get_experiment("karandikar2021", "figure3").studies(at) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: experiments("wang2012"), "Did you mean 'wang2021'"),
+        (lambda: get_experiment("wang2021", "table3"), "must be a table or figure of wang2021"),
+        (lambda: paper_at("wang2021", "gpu"), "scale must be a scale"),
+    ],
+)
+def test_unknown_names(call, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+# --- ours beside the published ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("paper", "table"), TABLES)
+def test_published_cells_are_all_shown(paper: str, table: str) -> None:
+    made = compare_table(paper, table)
+    cells = published(paper, table).to_pylist()
+    assert sum(len(entry.values) for entry in made.entries) == len(cells)
+    shown = sorted(value.mean for entry in made.entries for value in entry.values.values())
+    assert shown == sorted(cell["value"] for cell in cells)
+    rows = list(csv.DictReader(io.StringIO(made.to_csv())))
+    assert sorted(float(row["mean"]) for row in rows) == shown
+    assert made.to_markdown().count("\n| ") == len(made.entries) + 2  # head and rule
+
+
+class FakeResults(Results):
+    """Values that are known: 0.1 a seed for cross-entropy, more for other losses."""
+
+    def __init__(self, values: dict[tuple[str, str], list[float]]) -> None:
+        self.at, self.known = paper_at("wang2021", "smoke"), values
+
+    def by_seed(self, place, method, metric, calibrator="none", kind="main"):
+        scale = 10 if metric == "temperature" else 1
+        found = self.known.get((method, calibrator), [])
+        return {seed: scale * value for seed, value in enumerate(found)}
+
+
+def test_ours_are_mean_spread_temperature_and_mark() -> None:
+    base, higher, unsure = [0.10, 0.11, 0.12], [0.20, 0.21, 0.22], [0.10, 0.12, 0.14]
+    results = FakeResults({
+        ("cross_entropy", "temperature"): base,
+        ("label_smoothing", "temperature"): higher,
+        ("focal", "temperature"): unsure,
+        ("cross_entropy + logit_norm", "temperature"): [0.05],
+    })  # fmt: skip
+    made = compare_table("wang2021", "table2", results)
+    entry = next(e for e in made.entries if e.ours and e.label == "ECE after TS")
+    assert str(entry.values["cross_entropy"]) == "11.00 ± 1.00 (1.10)"
+    assert str(entry.values["label_smoothing"]) == "21.00 ± 1.00 (2.10) ▲"
+    assert str(entry.values["focal"]) == "12.00 ± 2.00 (1.20) △"
+    assert str(entry.values["cross_entropy + logit_norm"]) == "5.00 (0.50)"  # no spread, no test
+    assert stats.ttest_ind(higher, base).pvalue < 0.05 < stats.ttest_ind(unsure, base).pvalue
+    temperatures = next(e for e in made.entries if e.ours and e.label == "temperature of TS")
+    assert str(temperatures.values["cross_entropy"]) == "1.10 ± 0.10"
+    assert not any(e.values for e in made.entries if e.ours and e.label == "ECE after HB")
+
+
+# --- everything at the smallest scale ---------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every paper at smoke scale in one folder, by the command."""
+    folder = tmp_path_factory.mktemp("smoke")
+    for paper in PAPERS:
+        command = ["papers", "run", paper, "all", "--out", str(folder),
+                   "--workers", "2", "--threads", "1"]  # fmt: skip
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 0, done.output
+    return folder
+
+
+def test_all_tables_and_figures_at_smoke_scale(smoke: Path) -> None:
+    made = sorted(path.name for path in (smoke / "papers").iterdir())
+    tables = [f"{p}-{t}-smoke.{kind}" for p, t in TABLES for kind in ("csv", "md", "txt")]
+    figures = [
+        f"{p}-{f}-smoke.{kind}"
+        for p in PAPERS
+        for f in FIGURES[p]
+        for kind in ("pdf", "png", "svg")
+    ]
+    assert made == sorted([*tables, *figures])
+    assert len(tables) == 12 * 3
+    assert len(figures) == 22 * 3
+    for paper, table in TABLES:
+        text = (smoke / "papers" / f"{paper}-{table}-smoke.csv").read_text(encoding="utf-8")
+        rows = list(csv.DictReader(io.StringIO(text)))
+        ours = [row for row in rows if row["source"] == "ours"]
+        # Every published cell has one of ours, with two runs and a finite number.
+        assert len(ours) == PUBLISHED[paper][table].cells
+        assert all(row["runs"] == "2" and math.isfinite(float(row["mean"])) for row in ours)
+
+
+def test_ours_are_the_values_of_the_runs(smoke: Path) -> None:
+    results = Results(paper_at("karandikar2021", "smoke"), smoke)
+    made = compare_table("karandikar2021", "table2", results)
+    entry = next(e for e in made.entries if e.ours and e.label == "focal + mmce")
+    kept = [
+        results.predictions(run)
+        for run in results.runs(place=Place("signals", "cnn1d"), method="focal + mmce")
+    ]
+    from calibrant import metrics
+
+    found = [100 * metrics.ece(p, norm=2, binning="mass") for p in kept]
+    value = entry.values["ECE"]
+    assert value.mean == pytest.approx(np.mean(found))
+    assert value.spread == pytest.approx(stats.sem(found))
+
+
+def test_running_again_runs_nothing(smoke: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (smoke / "results").iterdir()}
+    done = CliRunner().invoke(app, ["papers", "run", "wang2021", "table2", "--out", str(smoke)])
+    assert done.exit_code == 0
+    assert "cifar10, resnet32" in done.output
+    assert "0.95 ± 0.19 (2.51)" in done.output
+    assert before == {path: path.stat().st_mtime_ns for path in (smoke / "results").iterdir()}
+
+
+def test_claims_of_smoke_results(smoke: Path) -> None:
+    assert scale_of(smoke) == "smoke"
+    done = CliRunner().invoke(app, ["papers", "claims", "--results", str(smoke), "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.output)
+    assert [claim["claim"] for claim in found] == list(CLAIMS)
+    assert {claim["verdict"] for claim in found} <= {"holds", "does not hold", "cannot tell"}
+    shown = CliRunner().invoke(app, ["papers", "claims", "--results", str(smoke)])
+    assert "W1" in shown.output
+
+
+# --- commands ---------------------------------------------------------------------------------
+
+
+def test_list_and_show() -> None:
+    listed = CliRunner().invoke(app, ["papers", "list"]).output
+    assert all(paper in listed for paper in PAPERS)
+    assert listed.count("\n  table") == 12
+    assert listed.count("\n  figure") == 22
+    table = CliRunner().invoke(app, ["papers", "show", "wang2021", "table2"]).output
+    assert "1.35 ± 0.11 (1.11) ▲" in table
+    assert "Wang" in table
+    figure = CliRunner().invoke(app, ["papers", "show", "wang2021", "figure4"]).output
+    assert "papers run wang2021 figure4" in figure
+
+
+def test_dry_run_of_the_paper_scale(tmp_path: Path) -> None:
+    command = ["papers", "run", "mukhoti2020", "table1", "--scale", "paper", "--dry-run",
+               "--out", str(tmp_path / "x")]  # fmt: skip
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0
+    lines = [line for line in done.output.splitlines() if "seed 0" in line]
+    assert len(lines) == 50  # ten settings, five losses, one run
+    assert "GPU-hours" in done.output
+    assert not (tmp_path / "x").exists()
+
+
+def test_no_results(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["papers", "claims", "--results", str(tmp_path)])
+    assert done.exit_code == 2
+    assert "must hold finished runs" in done.output
+    assert Study.load("quick")  # a study that is none of the papers' does not count either
