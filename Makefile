@@ -12,10 +12,14 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
 	touch $(READY)
 
-demo: $(READY)  ## which loss and which repair are best on an embedded task: 30 trainings, a minute or two
-	$(BIN)/calibrant study run quick --out demo-results
+demo: $(READY)  ## which loss and which repair are best on an embedded task, and the report of a model: a minute or two
+	$(BIN)/calibrant study run quick --out demo/results
 	@echo
 	$(BIN)/calibrant measure src/calibrant/examples/cross_entropy.npz
+	@echo
+	@mkdir -p demo
+	$(BIN)/calibrant report demo/results --study quick -o demo/study.html
+	$(BIN)/calibrant report src/calibrant/examples/cross_entropy.npz src/calibrant/examples/label_smoothing.npz -o demo/report.html
 
 test: $(READY)  ## the test suite
 	$(BIN)/python -m pytest -q -n auto
@@ -39,4 +43,4 @@ docs: $(READY)  ## the documentation site, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
-	rm -rf .venv site .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv site demo .pytest_cache .mypy_cache .ruff_cache

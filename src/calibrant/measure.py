@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from calibrant import inference
@@ -108,11 +109,24 @@ class Panel:
         })  # fmt: skip
 
     def __str__(self) -> str:
+        note = f"\n\n{self.note}" if self.note else ""
+        return f"{self._size}\n\n{aligned(self._rows)}{note}"
+
+    def _repr_html_(self) -> str:
+        """The same table for notebooks, with everything escaped."""
+        return in_html(self._size, self._rows, self.note)
+
+    @property
+    def _size(self) -> str:
         classes = "top label only" if self.num_classes is None else f"{self.num_classes:,} classes"
+        return f"{self.num_samples:,} samples, {classes}"
+
+    @property
+    def _rows(self) -> list[list[str]]:
         with_bounds = any(not math.isnan(found.low) for found in self.measured.values())
         level = next(iter(self.measured.values())).level
         head = ["metric", "value", f"{100 * level:g}% interval" if with_bounds else "", "better"]
-        rows = [head] + [
+        return [head] + [
             [
                 m.METRICS[name].label,
                 show(found.value, percent=m.METRICS[name].percent),
@@ -121,8 +135,6 @@ class Panel:
             ]
             for name, found in self.measured.items()
         ]
-        note = f"\n\n{self.note}" if self.note else ""
-        return f"{self.num_samples:,} samples, {classes}\n\n{aligned(rows)}{note}"
 
 
 def measure(  # noqa: PLR0913 - all but the first are keywords with defaults
@@ -277,14 +289,30 @@ class Comparison:
         return f"; N ≈ {float(f'{needed:.1g}'):,.0f} might" if times > 1 else ""
 
     def __str__(self) -> str:
+        values, differences = aligned(self._value_rows), aligned(self._difference_rows)
+        return "\n".join([self._size, "", values, "", differences, "", self.summary()])
+
+    def _repr_html_(self) -> str:
+        """The same tables for notebooks, with everything escaped."""
+        return in_html(self._size, self._value_rows, "") + in_html(
+            "", self._difference_rows, self.summary()
+        )
+
+    @property
+    def _size(self) -> str:
+        return f"{self.num_samples:,} samples, the same for every model"
+
+    @property
+    def _value_rows(self) -> list[list[str]]:
         names = list(next(iter(self.values.values())))
-        head = ["metric", *self.values]
-        table = [head] + [
+        return [["metric", *self.values]] + [
             [m.METRICS[name].label]
             + [show(row[name], percent=m.METRICS[name].percent) for row in self.values.values()]
             for name in names
         ]
-        lines = [f"{self.num_samples:,} samples, the same for every model", "", aligned(table)]
+
+    @property
+    def _difference_rows(self) -> list[list[str]]:
         level = self.differences[0].level
         rows = [
             ["difference", "metric", "value", f"{100 * level:g}% interval", "p (Holm)", "verdict"]
@@ -297,7 +325,7 @@ class Comparison:
                 show_bounds(Interval(d.value, d.low, d.high), percent=percent, signed=True),
                 show_p(d.adjusted), self.verdict(d),
             ])  # fmt: skip
-        return "\n".join([*lines, "", aligned(rows), "", self.summary()])
+        return rows
 
     def summary(self) -> str:
         """One sentence: what these samples can and cannot tell apart."""
@@ -417,13 +445,34 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     a    bb
     ccc  d
     """
-    columns = [column for column in zip(*rows, strict=True) if any(column)]
+    columns = _full_columns(rows)
     widths = [max(map(len, column)) for column in columns]
     lines = zip(*columns, strict=True)
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
+
+
+def in_html(above: str, rows: Sequence[Sequence[str]], below: str) -> str:
+    """Rows of cells, the first of them headings, as HTML; empty columns are dropped.
+
+    >>> "<td><bdi>&lt;b&gt;</bdi></td>" in in_html("", [["a"], ["<b>"]], "")
+    True
+    """
+    head, *body = zip(*_full_columns(rows), strict=True)
+    top = "".join(f"<th><bdi>{escape(cell)}</bdi></th>" for cell in head)
+    lines = (
+        "<tr>" + "".join(f"<td><bdi>{escape(cell)}</bdi></td>" for cell in line) + "</tr>"
+        for line in body
+    )
+    table = f"<table><thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    words = [f"<p><bdi>{escape(text)}</bdi></p>" if text else "" for text in (above, below)]
+    return f"{words[0]}{table}{words[1]}"
+
+
+def _full_columns(rows: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    return [column for column in zip(*rows, strict=True) if any(column)]
 
 
 def _plain(value: float) -> float | str | None:

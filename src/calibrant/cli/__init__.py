@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from calibrant import __version__
-from calibrant.cli import _calibrate, _data, _measure, _study, _train
+from calibrant.cli import _calibrate, _data, _measure, _papers, _report, _study, _train
 
 TERMINATED = 143
 
@@ -20,7 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Honest probabilities for neural classifiers: measure, train, repair, compare.",
 )
-for part in (_measure, _calibrate, _train, _data, _study):
+for part in (_measure, _calibrate, _report, _train, _data, _study, _papers):
     app.add_typer(part.app)
 
 

@@ -1,0 +1,85 @@
+"""The command ``report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from calibrant import load
+from calibrant._checks import refuse
+from calibrant.cli._common import (
+    Bins,
+    Level,
+    Replicates,
+    Seed,
+    one_line_errors,
+    one_line_warnings,
+    progress,
+)
+from calibrant.cli._measure import _distinct_names
+from calibrant.predictions import Confidences, Predictions
+
+app = typer.Typer()
+
+
+@app.command("report")
+@one_line_errors
+def report_command(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(help="Predictions, a file a model; or the folder of a study's results."),
+    ],
+    *,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file.")] = Path("report.html"),
+    title: Annotated[str | None, typer.Option(help="The heading.")] = None,
+    study: Annotated[
+        str | None, typer.Option(help='For a folder: its study file, or "quick".')
+    ] = None,
+    bins: Bins = 15,
+    level: Level = 0.95,
+    replicates: Replicates = 1000,
+    seed: Seed = 0,
+) -> None:
+    """Write one self-contained HTML file: a verdict in plain words, and charts to explore.
+
+    Models of the same samples are compared. The file works offline and asks the network for
+    nothing.
+    """
+    if any(_same(out, path) for path in paths):
+        raise refuse("--out", "must not be an input", f"got {str(out)!r}", "Choose another name.")
+    if any(path.is_dir() for path in paths):
+        _study_report(paths, out, title, study)
+        return
+    if study is not None:
+        rule, advice = "goes with the folder of a study", "Leave it out, or name the folder."
+        raise refuse("--study", rule, f"got {study!r} with files", advice)
+    from calibrant.report import write_report  # noqa: PLC0415 - loads what only reports need
+
+    models: dict[str, Predictions | Confidences] = {
+        name: load(path) for name, path in zip(_distinct_names(paths), paths, strict=True)
+    }
+    with progress("measuring", unit="") as advance, one_line_warnings():
+        verdicts = write_report(models, out, title=title or "Calibration report", bins=bins,
+                                level=level, replicates=replicates, seed=seed,
+                                progress=advance)  # fmt: skip
+    for name, verdict in verdicts.items():
+        typer.echo(f"{name}: {verdict.headline}")
+    typer.echo(f"Written: {out}")
+
+
+def _study_report(paths: list[Path], out: Path, title: str | None, study: str | None) -> None:
+    from calibrant.report import write_study_report  # noqa: PLC0415
+    from calibrant.study import Study  # noqa: PLC0415
+
+    if len(paths) > 1:
+        rule, advice = "must be one folder, or files", "Report each study by itself."
+        raise refuse("PATHS", rule, f"got {len(paths)} paths", advice)
+    chosen = None if study is None else Study.load(study)
+    write_study_report(paths[0], out, title=title or "Study report", study=chosen)
+    typer.echo(f"Written: {out}")
+
+
+def _same(a: Path, b: Path) -> bool:
+    return a.resolve() == b.resolve()

@@ -1,0 +1,376 @@
+"""The page about one or several models, section by section in the order of reading."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from calibrant import metrics as m
+from calibrant.inference import Difference, Interval
+from calibrant.measure import Comparison, show, show_bounds, show_p
+from calibrant.predictions import Confidences, Predictions
+from calibrant.report._advice import FOLDS
+from calibrant.report._cases import class_name, confident_mistakes, sample_ids, worst_classes
+from calibrant.report._html import (
+    Html,
+    as_html,
+    chart,
+    isolated,
+    name_of,
+    number,
+    number_head,
+    row_name,
+    section,
+    table,
+    tag,
+)
+from calibrant.report._judge import Findings, Judged, Settings
+from calibrant.report._verdict import TITLES
+
+MOST_CLASSES, MOST_MISTAKES = 20, 25
+LONGEST_ORIGIN = 200
+# Confidences above this print as 100.00 %.
+PRINTS_AS_ONE = 0.99995
+
+
+def body_of_models(found: Findings, settings: Settings) -> Html:
+    """All sections."""
+    judged = found.models
+    parts = [
+        _verdicts(judged, found.comparison),
+        _explorer(judged, settings, found.reach),
+        _panels(judged, settings),
+        _comparison(found.comparison),
+        _repairs(judged),
+        _classes(judged, settings),
+        _mistakes(judged),
+        _method(judged, settings),
+    ]
+    return Html("\n".join(parts))
+
+
+# --- the verdict ------------------------------------------------------------------------------
+
+
+def _verdicts(judged: Sequence[Judged], found: Comparison | str | None) -> Html:
+    cards = [_card(index, j) for index, j in enumerate(judged)]
+    if isinstance(found, Comparison):
+        title = tag("h3", "Which is better calibrated?")
+        cards.insert(0, tag("article", title, *_who_wins(found), class_="card"))
+    return section("verdict", "Verdict", *cards)
+
+
+def _card(index: int, j: Judged) -> Html:
+    size = f" {j.p.num_samples:,} samples"
+    if isinstance(j.p, Predictions):
+        size += f", {j.p.num_classes:,} classes"
+    answers = [
+        part for asked, said in j.verdict.answers for part in (tag("dt", asked), tag("dd", said))
+    ]
+    if j.advice.chosen is not None:
+        line = f"calibrant calibrate --fit FILE --method {j.advice.chosen} --save calibrator.json"
+        answers += [tag("dt", "How?"), tag("dd", tag("code", line))]
+    return tag(
+        "article",
+        tag("h3", _swatch(index), name_of(j.name), tag("small", size)),
+        tag("p", j.verdict.headline, class_="headline"),
+        tag("dl", *answers),
+        class_=f"card {j.verdict.kind}",
+    )
+
+
+def _swatch(index: int) -> Html:
+    return tag("span", class_="swatch", data_index=index, aria_hidden="true")
+
+
+def _who_wins(found: Comparison) -> list[Html]:
+    """A line a pair of models, by their ECE."""
+    lines = [
+        tag("p", name_of(d.first), " or ", name_of(d.second), "? ", name_of(found.verdict(d)),
+            f". The ECE differs by {_shown(d)} ({_bounds(d)}).")
+        for d in found.differences
+        if d.metric == "ece"
+    ]  # fmt: skip
+    return [*lines, tag("p", found.summary())]
+
+
+def _shown(d: Difference) -> str:
+    return show(d.value, percent=m.METRICS[d.metric].percent, signed=True)
+
+
+def _bounds(d: Difference) -> str:
+    bounds = Interval(d.value, d.low, d.high, d.level)
+    return show_bounds(bounds, percent=m.METRICS[d.metric].percent, signed=True)
+
+
+# --- what moves -------------------------------------------------------------------------------
+
+
+def _explorer(judged: Sequence[Judged], settings: Settings, reach: float) -> Html:
+    """Controls, the reliability diagram and its readout; a script makes them move."""
+    words = (
+        "Where the points lie below the diagonal, the model is more confident than it is right. "
+        "Move the temperature to see what dividing all logits by one number does: above 1 it makes "
+        "the model more cautious, below 1 bolder."
+    )
+    head = ["model", *map(number_head, ("ECE", "NLL", "mean confidence", "accuracy")),
+            number_head("lowest NLL at")]  # fmt: skip
+    rows = [_readout_row(index, j, reach) for index, j in enumerate(judged)]
+    readout = table("At T = 1 in bins of equal width", head, rows, kind="readout")
+    return section(
+        "explore",
+        "Look closer",
+        tag("p", words),
+        _controls(judged, settings, reach),
+        readout,
+        tag("p", id="live-said", class_="unseen", role="status"),
+        *_notes(judged),
+        chart("reliability", "Reliability diagram", "tall"),
+        tag("details", tag("summary", "The bins as a table"), tag("div", id="bins-table")),
+        chart("curve", "ECE and NLL against temperature", "low"),
+        tag("details", tag("summary", "The curve as a table"), tag("div", id="curve-table")),
+    )
+
+
+def _controls(judged: Sequence[Judged], settings: Settings, reach: float) -> Html:
+    toggles = [
+        tag("label", Html(f'<input type="checkbox" checked data-model="{index}">'), _swatch(index),
+            name_of(j.name), class_="toggle")
+        for index, j in enumerate(judged)
+    ]  # fmt: skip
+    several = f"<fieldset><legend>Models</legend>{''.join(toggles)}</fieldset>"
+    fixed = "disabled" if all(j.best is None for j in judged) else ""
+    best = '<button type="button" id="temperature-best">Each at its best</button>'
+    return Html(f"""<form class="controls" aria-label="What the charts show">
+<fieldset class="temperature"><legend>Temperature</legend>
+<input type="range" id="temperature" min="{1 / reach:.4g}" max="{reach:.4g}" step="0.01" value="1"
+ aria-label="Temperature: the logits are divided by it" aria-valuetext="T = 1.00" {fixed}>
+<output id="temperature-shown" for="temperature" aria-live="off">T = 1.00</output>
+<button type="button" id="temperature-reset" {fixed}>Reset</button>
+{best if len(judged) > 1 and not fixed else ""}
+</fieldset>
+<fieldset><legend>Bins</legend>
+<button type="button" data-binning="width" aria-pressed="true">equal width</button>
+<button type="button" data-binning="mass" aria-pressed="false">equal mass</button>
+<label>number <input type="number" id="bins" min="1" max="100" step="1" value="{settings.bins}">
+</label></fieldset>
+{several if len(judged) > 1 else ""}
+</form>""")
+
+
+def _notes(judged: Sequence[Judged]) -> list[Html]:
+    """What live figures cannot do, said where they stand."""
+    notes = []
+    for j in judged:
+        if not j.live["whole"]:
+            part = f"a random {j.live['samples']:,} of its {j.p.num_samples:,} samples"
+            rest = f": live figures come from {part}; all other figures from all."
+            notes.append(tag("p", name_of(j.name), rest, class_="note"))
+        if j.best is None:
+            rest = (
+                ": only confidences were given. The temperature, which needs the scores of all "
+                "classes, does not move them."
+            )
+            notes.append(tag("p", name_of(j.name), rest, class_="note"))
+    return notes
+
+
+def _readout_row(index: int, j: Judged, reach: float) -> list[object]:
+    def live(metric: str, shown: str) -> Html:
+        output = tag("output", shown, data_model=index, data_metric=metric, aria_live="off")
+        return tag("td", output, class_="number")
+
+    nll = show(j.panel["nll"], percent=False) if isinstance(j.p, Predictions) else "–"
+    return [
+        row_name(_swatch(index), name_of(j.name)),
+        live("ece", show(j.panel["ece"], percent=True)),
+        live("nll", nll),
+        live("confidence", show(j.panel["mean_confidence"], percent=True)),
+        live("accuracy", show(j.panel["accuracy"], percent=True)),
+        tag("td", _jump(j.best, reach), class_="number"),
+    ]
+
+
+def _jump(best: float | None, reach: float) -> Html:
+    """A button to the temperature of least NLL, where the slider reaches it."""
+    if best is None:
+        return as_html("–")
+    if not 1 / reach <= best <= reach:
+        return as_html(f"T = {best:.3g}")
+    return tag("button", f"T = {best:.2f}", type="button", data_temperature=f"{best:.2f}")
+
+
+# --- tables -----------------------------------------------------------------------------------
+
+
+def _panels(judged: Sequence[Judged], settings: Settings) -> Html:
+    names = list(dict.fromkeys(name for j in judged for name in j.panel))
+    models = (tag("th", name_of(j.name), scope="col", class_="number") for j in judged)
+    rows = []
+    for name in names:
+        metric = m.METRICS[name]
+        cells: list[object] = [row_name(metric.label)]
+        for j in judged:
+            found = j.panel.measured.get(name)
+            if found is None:
+                cells.append(number("–"))
+                continue
+            bounds = tag("small", f" ({show_bounds(found, percent=metric.percent)})")
+            shown = as_html(show(found.value, percent=metric.percent))
+            cells.append(tag("td", shown, bounds, class_="number"))
+        rows.append([*cells, "" if metric.better == "neither" else metric.better])
+    caption = f"All metrics, with {100 * settings.level:g} % intervals"
+    return section("metrics", "All metrics", table(caption, ["metric", *models, "better"], rows))
+
+
+def _comparison(found: Comparison | str | None) -> Html:
+    if found is None:
+        return Html("")
+    if isinstance(found, str):
+        return section("comparison", "Comparison", tag("p", found))
+    rows = [
+        [row_name(name_of(d.first), " − ", name_of(d.second)), m.METRICS[d.metric].label,
+         number(_shown(d), d.value), number(_bounds(d), d.low),
+         number(show_p(d.adjusted), d.adjusted), name_of(found.verdict(d))]
+        for d in found.differences
+    ]  # fmt: skip
+    words = (
+        "The same samples, resampled together for all models, so what they share cancels. "
+        f"P-values are corrected for the number of rows (Holm). {found.summary()}"
+    )
+    head = ["difference", "metric", *map(number_head, ("value", "interval", "p")), "verdict"]
+    made = table("Paired differences", head, rows, kind="sortable")
+    return section("comparison", "Comparison", tag("p", words), made)
+
+
+def _repairs(judged: Sequence[Judged]) -> Html:
+    tables = []
+    head = ["calibrator", *map(number_head, ("NLL out of fold", "behind the best",
+            "learned numbers")), "verdict"]  # fmt: skip
+    for j in judged:
+        if j.advice.selection is None:
+            continue
+        rows = [
+            [row_name(TITLES.get(c.name, c.name)),
+             number("–" if math.isnan(c.loss) else f"{c.loss:.4f}", c.loss),
+             number("–" if math.isnan(c.behind) else f"{c.behind:.4f} ± {c.error:.4f}", c.behind),
+             number(f"{c.parameters:,}", c.parameters), c.verdict]
+            for c in j.advice.selection.candidates
+        ]  # fmt: skip
+        tables.append(table(f"Tried for {isolated(j.name)}", head, rows, kind="sortable"))
+    if not tables:
+        return Html("")
+    words = (
+        f"Each was fitted {FOLDS} times to all but a part of the samples and judged on that part. "
+        "Choosing on the same samples flatters the chosen one a little; so do penalties, which are "
+        "chosen once for this table, but anew for each part in the verdict."
+    )
+    return section("repairs", "Calibrators tried", tag("p", words), *tables)
+
+
+def _classes(judged: Sequence[Judged], settings: Settings) -> Html:
+    tables = []
+    head = ["predicted class", *map(number_head, ("samples", "says", "is right",
+            f"{100 * settings.level:g} % interval", "gap")), ""]  # fmt: skip
+    for j in judged:
+        if not isinstance(j.p, Predictions):
+            continue
+        worst = worst_classes(j.p, level=settings.level)
+        rows = [
+            [row_name(name_of(class_name(j.p, c.index))), number(f"{c.count:,}", c.count),
+             number(show(c.confidence, percent=True), c.confidence),
+             number(show(c.accuracy, percent=True), c.accuracy),
+             number(f"{100 * c.low:.1f} … {100 * c.high:.1f} %", c.low),
+             number(show(c.gap, percent=True, signed=True), c.gap),
+             "beyond chance" if c.beyond > 0 else "may be chance"]
+            for c in worst[:MOST_CLASSES]
+        ]  # fmt: skip
+        caption = f"{isolated(j.name)}: {len(rows):,} of {len(worst):,} predicted classes"
+        tables.append(table(caption, head, rows, kind="sortable"))
+    if not tables:
+        return Html("")
+    words = (
+        "When the model says this class, how sure is it and how often is it right? First come the "
+        "classes whose gap chance explains least; of many classes about one in twenty seems beyond "
+        "chance without being so."
+    )
+    return section("classes", "Worst-calibrated classes", tag("p", words), *tables)
+
+
+def _mistakes(judged: Sequence[Judged]) -> Html:
+    words = (
+        "Wrong answers that the model was surest of: mislabelled samples perhaps, or what to look "
+        "at first. Samples are numbered from 0, unless the file gives ids."
+    )
+    tables = []
+    for j in judged:
+        wrong = confident_mistakes(j.p, MOST_MISTAKES)
+        if not wrong:
+            tables.append(tag("p", name_of(j.name), " made no mistake on these samples."))
+            continue
+        full = isinstance(j.p, Predictions)
+        head = ["sample", number_head("confidence"), *(["it said", "true"] if full else [])]
+        total = int((~j.p.correct).sum())
+        caption = f"{isolated(j.name)}: {len(wrong)} of {total:,} mistakes"
+        tables.append(table(caption, head, _mistake_rows(j.p, wrong), kind="sortable"))
+    return section("mistakes", "Most overconfident mistakes", tag("p", words), *tables)
+
+
+def _mistake_rows(p: Predictions | Confidences, wrong: Sequence[int]) -> list[list[object]]:
+    ids = sample_ids(p)
+    rows: list[list[object]] = []
+    for i in wrong:
+        row: list[object] = [
+            tag("th", name_of(ids[i]), scope="row"),
+            number(_very_sure(p, i), -float(p.odds_against[i])),
+        ]
+        if isinstance(p, Predictions):
+            row += [name_of(class_name(p, int(k))) for k in (p.predicted[i], p.labels[i])]
+        rows.append(row)
+    return rows
+
+
+def _very_sure(p: Predictions | Confidences, i: int) -> str:
+    """Per cent; where that reads 100, how little is missing."""
+    confidence, odds = float(p.confidence[i]), float(p.odds_against[i])
+    if confidence < PRINTS_AS_ONE:
+        return show(confidence, percent=True)
+    return f"100 % − {100 * odds / (1 + odds):.1e} %"
+
+
+# --- how it was computed ----------------------------------------------------------------------
+
+
+def _method(judged: Sequence[Judged], settings: Settings) -> Html:
+    lines = (
+        f"Static figures: all samples, {settings.bins} bins of equal width unless said otherwise, "
+        f"{100 * settings.level:g} % intervals, {settings.replicates:,} bootstrap replicates, "
+        f"seed {settings.seed}.",
+        "Bins of equal width are open below and closed above; bins of equal mass hold equally many "
+        "samples and never split equal confidences. Intervals of a bin's accuracy are Wilson's.",
+        "Live figures: from all gaps between the logits where the data are small, else from each "
+        "sample's odds as a series in the logarithm of the temperature, right to about 1e-5 in "
+        "confidence; at T = 1 from the package's own ranking.",
+        "The gap's interval combines those of mean confidence and accuracy (Zou 2007). "
+        "The p-value is that of a consistency test of the ECE (Vaicenavicius et al. 2019).",
+    )
+    items = tag("ul", *(tag("li", line) for line in lines))
+    return section("method", "How this was computed", items, _origins(judged))
+
+
+def _origins(judged: Sequence[Judged]) -> Html:
+    """What the files say about where they come from."""
+    rows = [
+        [row_name(name_of(j.name)), name_of(key), name_of(_short(value))]
+        for j in judged
+        for key, value in j.p.meta.items()
+        if key != "ids"
+    ]
+    if not rows:
+        return Html("")
+    return table("Where the predictions come from", ["model", "what", "as saved"], rows)
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= LONGEST_ORIGIN else f"{text[:LONGEST_ORIGIN]} …"

@@ -1,0 +1,203 @@
+"""What a study found: values by setting and metric, in words and as data for the page."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from calibrant._arrays import Float64
+from calibrant._checks import refuse
+from calibrant.inference import compare_runs, summarise
+from calibrant.measure import show_p
+from calibrant.metrics import METRICS
+from calibrant.report._html import clean
+from calibrant.report._page import packed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+DIMENSIONS = {"data": "data", "model": "network", "objective": "objective",
+              "calibrator": "calibrator", "part": "samples"}  # fmt: skip
+NONE, TEST, CALIBRATION, TEMPERATURE = "none", "test", "calibration", "temperature"
+SURE = 0.05
+MOST_ROWS = 50_000
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Values by row (data, model, objective, calibrator, part) and metric, one a seed."""
+
+    rows: tuple[Key, ...]
+    metrics: tuple[str, ...]
+    values: Mapping[tuple[Key, str], Mapping[int, float]]
+
+    def of(self, row: Key, metric: str) -> Float64:
+        """The values over seeds, in the order of the seeds; empty where there are none."""
+        found = self.values.get((row, metric), {})
+        return np.array([found[seed] for seed in sorted(found)])
+
+    def seeds(self, row: Key) -> set[int]:
+        """The seeds of a row."""
+        return {seed for metric in self.metrics for seed in self.values.get((row, metric), ())}
+
+
+def cells_of(table: pa.Table) -> Cells:
+    """Arrange a tidy table; refuses two values of one cell and seed.
+
+    A fitted temperature belongs to every part, as a column of its own.
+    """
+    values: dict[tuple[Key, str], dict[int, float]] = {}
+    temperatures: dict[Key, dict[int, float]] = {}
+    for record in table.to_pylist():
+        row = tuple(clean(record[name]) for name in DIMENSIONS)
+        cell = values.setdefault((row, record["metric"]), {})
+        if row[-1] == CALIBRATION:
+            cell = temperatures.setdefault(row[:-1], {})
+            del values[row, record["metric"]]
+        if record["seed"] in cell:
+            got = f"got two of {', '.join(row)} for seed {record['seed']}"
+            rule, advice = "must hold one value a seed for each setting", "Name the study: --study."
+            raise refuse("folder", rule, got, advice)
+        cell[record["seed"]] = float(record["value"])
+    rows = sorted({row for row, _ in values}, key=_natural)
+    metrics = list(dict.fromkeys(metric for _, metric in values))
+    if temperatures:
+        metrics.append(TEMPERATURE)
+        for row in rows:
+            if row[:-1] in temperatures:
+                values[row, TEMPERATURE] = temperatures[row[:-1]]
+    if len(rows) > MOST_ROWS:
+        rule = f"must hold at most {MOST_ROWS:,} settings"
+        raise refuse("folder", rule, f"got {len(rows):,}", "Report parts of the study.")
+    return Cells(tuple(rows), tuple(metrics), values)
+
+
+def _natural(row: Key) -> list[Any]:
+    """Sort key: no repair and the test samples first, numbers as numbers."""
+    return [
+        (text not in (NONE, TEST), re.sub(r"\d+", lambda digits: digits[0].zfill(20), text))
+        for text in row
+    ]
+
+
+# --- words ------------------------------------------------------------------------------------
+
+
+def sentences(cells: Cells) -> dict[tuple[str, str], list[str]]:
+    """What came out best for each data set and network, and how sure that is."""
+    found: dict[tuple[str, str], list[str]] = {}
+    parts = list(dict.fromkeys(row[-1] for row in cells.rows))
+    for place in dict.fromkeys(row[:2] for row in cells.rows):
+        said = []
+        for part in parts:
+            rows = [row for row in cells.rows if row[:2] == place and row[-1] == part]
+            where = "" if part == TEST else f"On {part}: "
+            raw = [row for row in rows if row[3] == NONE]
+            said += _lowest(cells, raw, "ece", f"{where}before any repair, the lowest ECE has")
+            repaired = [row for row in rows if row[3] != NONE]
+            said += _lowest(cells, repaired, "ece", f"{where}after repair, the lowest ECE has")
+            if part == TEST:
+                said += _lowest(cells, rows, "nll", "the lowest NLL has")
+        found[place[0], place[1]] = said or ["Neither ECE nor NLL was measured."]
+    return found
+
+
+def _lowest(cells: Cells, rows: Sequence[Key], metric: str, start: str) -> list[str]:
+    """The row with the lowest mean, and whether the runner-up is really behind."""
+    values = {row: cells.of(row, metric) for row in rows}
+    sound = {row: v for row, v in values.items() if len(v) and np.isfinite(v).all()}
+    if not sound:
+        return []
+    first, *others = sorted(sound, key=lambda row: float(sound[row].mean()))
+    text = f"{start[0].upper()}{start[1:]} {_setting(first)}, {_shown(metric, sound[first])}"
+    if not others:
+        return [f"{text}."]
+    second = others[0]
+    paired = cells.values[first, metric].keys() == cells.values[second, metric].keys()
+    p = compare_runs(sound[first], sound[second], paired=paired).p_value
+    sure = (
+        f"hardly chance: p = {show_p(p)}".replace("= <", "<")
+        if p < SURE
+        else "the seeds cannot tell them apart"
+    )
+    return [f"{text}; next is {_setting(second)}, {_shown(metric, sound[second])} ({sure})."]
+
+
+def _setting(row: Key) -> str:
+    return row[2] if row[3] == NONE else f"{row[2]} with {row[3]}"
+
+
+def _shown(metric: str, values: Float64) -> str:
+    found = summarise(values)
+    if METRICS[metric].percent:
+        spread = "" if len(values) == 1 else f" ± {100 * found.std:.2f}"
+        return f"{100 * found.mean:.2f}{spread} %"
+    spread = "" if len(values) == 1 else f" ± {found.std:.4f}"
+    return f"{found.mean:.4f}{spread}"
+
+
+# --- data -------------------------------------------------------------------------------------
+
+
+def data_of_study(cells: Cells) -> dict[str, Any]:
+    """What the scripts of the page need: codes of names, means and spreads by metric."""
+    columns = list(zip(*cells.rows, strict=True))
+    parts = sorted(set(columns[-1]), key=lambda name: _natural((name,)))
+    dimensions = []
+    for (key, label), column in zip(DIMENSIONS.items(), columns, strict=True):
+        names = sorted(set(column), key=lambda name: _natural((name,)))
+        number = {name: i for i, name in enumerate(names)}
+        codes = packed([number[name] for name in column], "u4")
+        dimensions.append({"key": key, "label": label, "names": names, "codes": codes})
+    metrics = []
+    for key in cells.metrics:
+        found = [_mean_and_spread(cells.of(row, key)) for row in cells.rows]
+        known = METRICS.get(key)
+        metrics.append({
+            "key": key,
+            "label": key if known is None else known.label,
+            "percent": known is not None and known.percent,
+            "better": "neither" if known is None else known.better,
+            "mean": packed([mean for mean, _ in found], "f8"),
+            "spread": packed([spread for _, spread in found], "f8"),
+        })  # fmt: skip
+    seeds = packed([len(cells.seeds(row)) for row in cells.rows], "u4")
+    return {"dimensions": dimensions, "metrics": metrics, "seeds": seeds,
+            "families": families(parts)}  # fmt: skip
+
+
+def _mean_and_spread(values: Float64) -> tuple[float, float]:
+    if not len(values):
+        return math.nan, math.nan
+    found = summarise(values)
+    return found.mean, found.std
+
+
+def families(parts: Sequence[str]) -> list[dict[str, Any]]:
+    """Shifted parts in their order: those with a level behind a slash, and the rest as names.
+
+    >>> families(["test", "fog/1", "fog/3", "new"])[0]
+    {'name': 'fog', 'parts': ['test', 'fog/1', 'fog/3'], 'levels': [0, 1, 3]}
+    """
+    first = [part for part in parts if part == TEST]
+    levels: dict[str, list[tuple[int, str]]] = {}
+    for part in parts:
+        match = re.fullmatch(r"(.+)/(\d{1,9})", part)
+        if match:
+            levels.setdefault(match[1], []).append((int(match[2]), part))
+    found: list[dict[str, Any]] = [
+        {"name": name, "parts": [*first, *(part for _, part in sorted(some))],
+         "levels": [*(0 for _ in first), *(level for level, _ in sorted(some))]}
+        for name, some in levels.items()
+    ]  # fmt: skip
+    leveled = {part for some in levels.values() for _, part in some}
+    rest = [part for part in parts if part not in leveled and part != TEST]
+    if rest:
+        found.append({"name": "other sets", "parts": [*first, *rest], "levels": None})
+    return found
