@@ -8,8 +8,8 @@ READY := .venv/.ready
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,docs]'
 	touch $(READY)
 
 demo: $(READY)  ## which loss and which repair are best on an embedded task, and the report of a model: a minute or two
@@ -22,7 +22,7 @@ demo: $(READY)  ## which loss and which repair are best on an embedded task, and
 	$(BIN)/calibrant report src/calibrant/examples/cross_entropy.npz src/calibrant/examples/label_smoothing.npz -o demo/report.html
 
 test: $(READY)  ## the test suite
-	$(BIN)/python -m pytest -q -n auto
+	$(BIN)/python -m pytest -q -n auto --dist loadgroup
 
 lint: $(READY)  ## format, lint, types, layers
 	$(BIN)/ruff format --check .

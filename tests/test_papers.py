@@ -223,6 +223,13 @@ class FakeResults(Results):
         return {seed: scale * value for seed, value in enumerate(found)}
 
 
+def test_a_stand_in_is_said(tmp_path: Path) -> None:
+    results = Results(paper_at("singh2021", "cpu"), tmp_path)
+    text = compare_table("singh2021", "table3", results).to_text()
+    assert "images of Tiny-ImageNet in seven of the ten classes stand for both" in text
+    assert "cifar10, resnet8, tiny_cifar7_shift.npz" in text
+
+
 def test_ours_are_mean_spread_temperature_and_mark() -> None:
     base, higher, unsure = [0.10, 0.11, 0.12], [0.20, 0.21, 0.22], [0.10, 0.12, 0.14]
     results = FakeResults({
@@ -246,18 +253,25 @@ def test_ours_are_mean_spread_temperature_and_mark() -> None:
 # --- everything at the smallest scale ---------------------------------------------------------
 
 
+# The runs are made once, by the worker that has these tests.
+ONE_WORKER = pytest.mark.xdist_group("smoke")
+
+
 @pytest.fixture(scope="session")
 def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every paper at smoke scale in one folder, by the command."""
     folder = tmp_path_factory.mktemp("smoke")
     for paper in PAPERS:
-        command = ["papers", "run", paper, "all", "--out", str(folder),
+        # All formats of one paper's figures; the others would only take time.
+        formats = "png,svg,pdf" if paper == "singh2021" else "png"
+        command = ["papers", "run", paper, "all", "--out", str(folder), "--format", formats,
                    "--workers", "2", "--threads", "1"]  # fmt: skip
         done = CliRunner().invoke(app, command)
         assert done.exit_code == 0, done.output
     return folder
 
 
+@ONE_WORKER
 def test_all_tables_and_figures_at_smoke_scale(smoke: Path) -> None:
     made = sorted(path.name for path in (smoke / "papers").iterdir())
     tables = [f"{p}-{t}-smoke.{kind}" for p, t in TABLES for kind in ("csv", "md", "txt")]
@@ -265,11 +279,11 @@ def test_all_tables_and_figures_at_smoke_scale(smoke: Path) -> None:
         f"{p}-{f}-smoke.{kind}"
         for p in PAPERS
         for f in FIGURES[p]
-        for kind in ("pdf", "png", "svg")
+        for kind in (("pdf", "png", "svg") if p == "singh2021" else ("png",))
     ]
     assert made == sorted([*tables, *figures])
     assert len(tables) == 12 * 3
-    assert len(figures) == 22 * 3
+    assert len([name for name in figures if name.endswith("png")]) == 22
     for paper, table in TABLES:
         text = (smoke / "papers" / f"{paper}-{table}-smoke.csv").read_text(encoding="utf-8")
         rows = list(csv.DictReader(io.StringIO(text)))
@@ -279,6 +293,7 @@ def test_all_tables_and_figures_at_smoke_scale(smoke: Path) -> None:
         assert all(row["runs"] == "2" and math.isfinite(float(row["mean"])) for row in ours)
 
 
+@ONE_WORKER
 def test_ours_are_the_values_of_the_runs(smoke: Path) -> None:
     results = Results(paper_at("karandikar2021", "smoke"), smoke)
     made = compare_table("karandikar2021", "table2", results)
@@ -295,6 +310,7 @@ def test_ours_are_the_values_of_the_runs(smoke: Path) -> None:
     assert value.spread == pytest.approx(stats.sem(found))
 
 
+@ONE_WORKER
 def test_running_again_runs_nothing(smoke: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (smoke / "results").iterdir()}
     done = CliRunner().invoke(app, ["papers", "run", "wang2021", "table2", "--out", str(smoke)])
@@ -304,6 +320,7 @@ def test_running_again_runs_nothing(smoke: Path) -> None:
     assert before == {path: path.stat().st_mtime_ns for path in (smoke / "results").iterdir()}
 
 
+@ONE_WORKER
 def test_claims_of_smoke_results(smoke: Path) -> None:
     assert scale_of(smoke) == "smoke"
     done = CliRunner().invoke(app, ["papers", "claims", "--results", str(smoke), "--json"])

@@ -69,6 +69,9 @@ def run_command(
     *,
     out: Annotated[Path, typer.Option(help="Folder of the runs and of what is made from them.")],
     scale: ScaleName = "smoke",
+    formats: Annotated[
+        str, typer.Option("--format", help="Of figures: png, svg, pdf, by commas.")
+    ] = "png,svg,pdf",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List every run; start none.")] = False,
     executor: ExecutorName = "local",
     workers: Workers = None,
@@ -99,7 +102,7 @@ def run_command(
     works = make_executor(executor, workers, threads, address, gpus)
     failed = sum(_run(study, out, works, retry=retry) for study in studies)
     for experiment in wanted:
-        _finish(experiment, Results(at, out), out)
+        _finish(experiment, Results(at, out), out, formats.split(","))
     if failed:
         typer.echo(f"calibrant: {failed} runs failed; see {out / 'failed'}.", err=True)
         raise typer.Exit(1)
@@ -133,9 +136,9 @@ def _run(study: Study, out: Path, works: Executor, *, retry: bool) -> int:
     return now.count("failed")
 
 
-def _finish(experiment: Experiment, results: Results, out: Path) -> None:
+def _finish(experiment: Experiment, results: Results, out: Path, formats: list[str]) -> None:
     """Write and, for a table, print what was made."""
-    paths = experiment.write(results, out / "papers")
+    paths = experiment.write(results, out / "papers", formats)
     if experiment.is_table:
         typer.echo(paths[0].read_text(encoding="utf-8"))
     typer.echo("written: " + ", ".join(map(str, paths)))

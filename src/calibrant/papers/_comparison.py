@@ -227,4 +227,6 @@ def _notes_on_ours(results: Results, entries: Sequence[Entry]) -> list[str]:
         "△ ▽ above, below without significance.",
     ]
     label = CALIBRATORS[results.at.paper].get("temperature")
-    return [*notes, f"TS in ours: {TEMPERATURES[label]}."] if label else notes
+    if label:
+        notes.append(f"TS in ours: {TEMPERATURES[label]}.")
+    return [*notes, results.at.note] if results.at.note else notes

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from calibrant._checks import near_name, refuse
+from calibrant._checks import check_choice, near_name, refuse
 from calibrant._files import replacing
 from calibrant.papers._comparison import BASELINE, KINDS, compare_table
 from calibrant.papers._figures import FIGURES, draw_figure
@@ -38,8 +38,8 @@ class Experiment:
         """The studies that make what it needs at a scale, each with the runs needed only."""
         return merged(study for need in self.needs for study in at.study(need.kind, need.methods))
 
-    def write(self, results: Results, folder: Path) -> list[Path]:
-        """Write the table (txt, md, csv) or the figure (png, svg, pdf) from what is finished."""
+    def write(self, results: Results, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+        """Write the table (txt, md, csv) or the figure (in ``formats``) from what is finished."""
         folder.mkdir(parents=True, exist_ok=True)
         stem = f"{self.paper}-{self.name}-{results.at.scale}"
         if self.is_table:
@@ -51,7 +51,7 @@ class Experiment:
                     temporary.write_text(text, encoding="utf-8")
             return paths
         figure = draw_figure(self.paper, self.name, results)
-        paths = [folder / f"{stem}.{kind}" for kind in FORMATS]
+        paths = [folder / f"{stem}.{check_choice('format', kind, FORMATS)}" for kind in formats]
         for path in paths:
             with replacing(path) as temporary:
                 figure.savefig(temporary, format=path.suffix[1:], dpi=DOTS_PER_INCH)

@@ -81,12 +81,15 @@ class PaperAt:
         "confidnet".
     settings
         For each published place the place of ours that stands for it.
+    note
+        What must be said beside the numbers of this paper, if anything.
     """
 
     paper: str
     scale: str
     studies: Mapping[str, tuple[str, ...]]
     settings: Mapping[Place, Place]
+    note: str = ""
 
     def study(self, kind: str, methods: Iterable[str] | None = None) -> list[Study]:
         """The studies for a question, with only the named methods."""
@@ -130,5 +133,6 @@ def paper_at(paper: str, scale: str) -> PaperAt:
     """What a paper needs at a scale."""
     table = dict(_scale(check_scale(scale)).get(paper, {}))  # type: ignore[call-overload]
     settings = {Place.parse(k): Place.parse(v) for k, v in table.pop("settings", {}).items()}
+    note = table.pop("note", "")
     studies = {kind: tuple(names) for kind, names in table.items()}
-    return PaperAt(paper, scale, studies, settings)
+    return PaperAt(paper, scale, studies, settings, note)
