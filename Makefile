@@ -22,7 +22,7 @@ demo: $(READY)  ## which loss and which repair are best on an embedded task, and
 	$(BIN)/calibrant report src/calibrant/examples/cross_entropy.npz src/calibrant/examples/label_smoothing.npz -o demo/report.html
 
 test: $(READY)  ## the test suite
-	$(BIN)/python -m pytest -q -n auto --dist loadgroup
+	$(BIN)/python -m pytest -q -n auto
 
 lint: $(READY)  ## format, lint, types, layers
 	$(BIN)/ruff format --check .

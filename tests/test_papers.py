@@ -253,14 +253,17 @@ def test_ours_are_mean_spread_temperature_and_mark() -> None:
 # --- everything at the smallest scale ---------------------------------------------------------
 
 
-# The runs are made once, by the worker that has these tests.
-ONE_WORKER = pytest.mark.xdist_group("smoke")
+def test_everything_at_smoke_scale(tmp_path: Path) -> None:
+    """One test, so that the runs are made once and not by every worker."""
+    smoke = run_all(tmp_path / "smoke")
+    check_tables_and_figures(smoke)
+    check_ours_are_the_values_of_the_runs(smoke)
+    check_running_again_runs_nothing(smoke)
+    check_claims(smoke)
 
 
-@pytest.fixture(scope="session")
-def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_all(folder: Path) -> Path:
     """Every paper at smoke scale in one folder, by the command."""
-    folder = tmp_path_factory.mktemp("smoke")
     for paper in PAPERS:
         # All formats of one paper's figures; the others would only take time.
         formats = "png,svg,pdf" if paper == "singh2021" else "png"
@@ -271,8 +274,7 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@ONE_WORKER
-def test_all_tables_and_figures_at_smoke_scale(smoke: Path) -> None:
+def check_tables_and_figures(smoke: Path) -> None:
     made = sorted(path.name for path in (smoke / "papers").iterdir())
     tables = [f"{p}-{t}-smoke.{kind}" for p, t in TABLES for kind in ("csv", "md", "txt")]
     figures = [
@@ -293,8 +295,7 @@ def test_all_tables_and_figures_at_smoke_scale(smoke: Path) -> None:
         assert all(row["runs"] == "2" and math.isfinite(float(row["mean"])) for row in ours)
 
 
-@ONE_WORKER
-def test_ours_are_the_values_of_the_runs(smoke: Path) -> None:
+def check_ours_are_the_values_of_the_runs(smoke: Path) -> None:
     results = Results(paper_at("karandikar2021", "smoke"), smoke)
     made = compare_table("karandikar2021", "table2", results)
     entry = next(e for e in made.entries if e.ours and e.label == "focal + mmce")
@@ -310,8 +311,7 @@ def test_ours_are_the_values_of_the_runs(smoke: Path) -> None:
     assert value.spread == pytest.approx(stats.sem(found))
 
 
-@ONE_WORKER
-def test_running_again_runs_nothing(smoke: Path) -> None:
+def check_running_again_runs_nothing(smoke: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (smoke / "results").iterdir()}
     done = CliRunner().invoke(app, ["papers", "run", "wang2021", "table2", "--out", str(smoke)])
     assert done.exit_code == 0
@@ -320,8 +320,7 @@ def test_running_again_runs_nothing(smoke: Path) -> None:
     assert before == {path: path.stat().st_mtime_ns for path in (smoke / "results").iterdir()}
 
 
-@ONE_WORKER
-def test_claims_of_smoke_results(smoke: Path) -> None:
+def check_claims(smoke: Path) -> None:
     assert scale_of(smoke) == "smoke"
     done = CliRunner().invoke(app, ["papers", "claims", "--results", str(smoke), "--json"])
     assert done.exit_code == 0, done.output

@@ -146,9 +146,6 @@ AT = {
 }  # fmt: skip
 
 
-pytestmark = pytest.mark.xdist_group("figures")  # the runs they are drawn from are made once
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs")

@@ -30,10 +30,7 @@ from tests.test_report import HOSTILE, rows, written
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-pytestmark = [
-    pytest.mark.skipif(web.chromium() is None, reason=web.ABSENT),
-    pytest.mark.xdist_group("browser"),  # one browser is enough
-]
+pytestmark = pytest.mark.skipif(web.chromium() is None, reason=web.ABSENT)
 
 TEMPERATURES = (0.25, 0.73, 1.0, 1.01, 1.7, 4.0)
 MOST_BYTES = 6_000_000
