@@ -7,12 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calibrant.cli._common import fail, one_line_errors
-from calibrant.cli._study import Address, ExecutorName, Threads, Workers, live, make_executor
+from calibrant.cli._common import one_line_errors
+from calibrant.cli._study import (
+    Address,
+    ExecutorName,
+    Threads,
+    Workers,
+    make_executor,
+    run_missing,
+)
 
 if TYPE_CHECKING:
     from calibrant.papers import Experiment, Results
-    from calibrant.study import Executor, Study
+    from calibrant.study import Study
 
 app = typer.Typer()
 papers = typer.Typer(
@@ -100,9 +107,10 @@ def run_command(
     if dry_run:
         return
     works = make_executor(executor, workers, threads, address, gpus)
-    failed = sum(_run(study, out, works, retry=retry) for study in studies)
+    failed = sum(run_missing(study, out, works, retry=retry).count("failed") for study in studies)
+    results = Results(at, out)
     for experiment in wanted:
-        _finish(experiment, Results(at, out), out, formats.split(","))
+        _finish(experiment, results, out, formats.split(","))
     if failed:
         typer.echo(f"calibrant: {failed} runs failed; see {out / 'failed'}.", err=True)
         raise typer.Exit(1)
@@ -122,18 +130,6 @@ def _announce(studies: list[Study], scale: str, *, listed: bool) -> None:
         typer.echo(f"The recipe of the paper: {cost(runs)}.")
     elif listed:
         typer.echo(f"{len(runs)} runs.")
-
-
-def _run(study: Study, out: Path, works: Executor, *, retry: bool) -> int:
-    """Run what is missing of a study; how many runs have failed."""
-    from calibrant.study import StudyError, run_study  # noqa: PLC0415
-
-    try:
-        with live(study) as report:
-            now = run_study(study, out, executor=works, retry=retry, report=report)
-    except StudyError as error:
-        fail(str(error))
-    return now.count("failed")
 
 
 def _finish(experiment: Experiment, results: Results, out: Path, formats: list[str]) -> None:

@@ -49,14 +49,10 @@ def run_command(
     Stopped at any moment, the same command goes on. Exit code 1: some runs failed.
     """
     from calibrant.results import read_all  # noqa: PLC0415
-    from calibrant.study import StudyError, answer, run_study  # noqa: PLC0415
+    from calibrant.study import answer  # noqa: PLC0415
 
     chosen, works = _load(file), make_executor(executor, workers, threads, address, gpus)
-    try:
-        with live(chosen) as report:
-            now = run_study(chosen, out, executor=works, retry=retry, report=report)
-    except StudyError as error:
-        fail(str(error))
+    now = run_missing(chosen, out, works, retry=retry)
     typer.echo(_counts(now))
     if now.count("done"):
         table = read_all(out, keys={run.key for run in chosen.runs})
@@ -159,14 +155,10 @@ def select_command(
     address: Address = None,
 ) -> None:
     """Choose loss and calibrator together, on validation data; runs what is missing first."""
-    from calibrant.study import StudyError, run_study, select  # noqa: PLC0415
+    from calibrant.study import select  # noqa: PLC0415
 
     chosen, works = _load(file), make_executor(executor, workers, threads, address, 0)
-    try:
-        with live(chosen) as report:
-            run_study(chosen, out, executor=works, report=report)
-    except StudyError as error:
-        fail(str(error))
+    run_missing(chosen, out, works)
     for choice in select(chosen, out, score=score, within=within):
         typer.echo(f"{choice}\n")
 
@@ -231,8 +223,19 @@ def _tables(chosen: Study, table: Any) -> str:
     return "\n".join(shown) + "\n"
 
 
+def run_missing(chosen: Study, out: Path, works: Executor, *, retry: bool = False) -> Status:
+    """Run what is missing of a study, with a live table; one line if it cannot go on."""
+    from calibrant.study import StudyError, run_study  # noqa: PLC0415
+
+    try:
+        with _live(chosen) as report:
+            return run_study(chosen, out, executor=works, retry=retry, report=report)
+    except StudyError as error:
+        fail(str(error))
+
+
 @contextmanager
-def live(chosen: Study) -> Iterator[Callable[[Run, str, Status], None] | None]:
+def _live(chosen: Study) -> Iterator[Callable[[Run, str, Status], None] | None]:
     """A table that fills while the study runs; nothing where no terminal is."""
     if not sys.stderr.isatty():
         yield None

@@ -15,6 +15,7 @@ from calibrant.papers._scales import CALIBRATORS, METRICS, SCALES, PaperAt, Plac
 from calibrant.predictions import Predictions
 from calibrant.results import Store, read_all
 from calibrant.study import Run
+from calibrant.study._execute import file_name
 
 
 class Results:
@@ -103,7 +104,7 @@ class Results:
 
     def predictions(self, run: Run, part: str = "test") -> Predictions:
         """Kept predictions of a run on "test", "calibration" or a shift."""
-        return _load(self.store.run_folder(run.key) / _file(part))
+        return _load(self.store.run_folder(run.key) / file_name(part))
 
 
 def scale_of(out: str | Path) -> str:
@@ -121,12 +122,6 @@ def scale_of(out: str | Path) -> str:
 def _keys(scale: str) -> set[str]:
     papers = [paper_at(paper, scale) for paper in CALIBRATORS]
     return {run.key for at in papers for kind in at.studies for run in at.runs(kind)}
-
-
-def _file(part: str) -> str:
-    from calibrant.study._execute import file_name  # noqa: PLC0415
-
-    return file_name(part)
 
 
 @lru_cache(maxsize=64)

@@ -7,7 +7,7 @@ import json
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -172,31 +172,24 @@ def evaluate(
     for label in evaluation.calibrators:
         here = {**place, "calibrator": label}
         calibrator: Any = evaluation.make(label)
-        seen = _arguments(features or {}) if evaluation.from_features(label) else _no_arguments
+        learns_from = (features or {}) if evaluation.from_features(label) else {}
+        seen = {part: {"features": array} for part, array in learns_from.items()}
         if calibrator is not None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", CalibrationWarning)
-                calibrator.fit(kept[CALIBRATION], **seen(CALIBRATION))
+                calibrator.fit(kept[CALIBRATION], **seen.get(CALIBRATION, {}))
         found = getattr(calibrator, "temperature_", None)
         if found is not None:
             rows.append({**here, "part": CALIBRATION, "metric": "temperature", "value": found})
         for part, p in kept.items():
             if part == CALIBRATION:
                 continue
-            after = p if calibrator is None else calibrator.transform(p, **seen(part))
+            after = p if calibrator is None else calibrator.transform(p, **seen.get(part, {}))
             rows += [
                 {**here, "part": part, "metric": name, "value": value}
                 for name, value in evaluation.values(after).items()
             ]
     return rows
-
-
-def _arguments(features: Mapping[str, NDArray[np.float32]]) -> Callable[[str], dict[str, Any]]:
-    return lambda part: {"features": features[part]}
-
-
-def _no_arguments(_part: str) -> dict[str, Any]:
-    return {}
 
 
 def described(run: Run, evaluation: Evaluation) -> dict[str, Any]:
