@@ -1,4 +1,4 @@
-"""Losses: forward and backward against PyTorch's cross-entropy; rewrites LOSSES.md.
+"""Losses: forward and backward against PyTorch's cross-entropy; rewrites docs/benchmarks.md.
 
 Every contestant runs in turn, several rounds, and the best round of each counts. ``ratio`` is the
 time of value and gradient over that of ``F.cross_entropy(z, y)``, its mean included; per-sample
@@ -10,7 +10,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -18,9 +17,9 @@ from torch import Tensor
 
 from calibrant.losses import LOSSES, Objective
 from calibrant.models import build
+from pages import BENCHMARKS, fill
 from run import best, machine, table
 
-PAGE = Path(__file__).parent / "LOSSES.md"
 SIZES = {(128, 10): 100, (4096, 1000): 1}
 OPTIONS: dict[str, dict] = {"avuc": {"threshold": 1.0}}
 
@@ -148,14 +147,15 @@ def memory() -> list[tuple[str, ...]]:
 
 
 def main() -> None:
-    text = ["# Losses measured", "", "`make bench` rewrites this page.", "", machine(), ""]
-    text += [
+    text = [
+        machine(),
+        "",
         "| ratio to `F.cross_entropy` | 128 × 10 | 4,096 × 1,000 | target |",
         "|---|---|---|---|",
     ]
     text += [f"| {' | '.join(row)} |" for row in ratios()]
     text += ["", table(training_step() + memory()), ""]
-    PAGE.write_text("\n".join(text), encoding="utf-8")
+    fill(BENCHMARKS, "losses", "\n".join(text))
     print("\n".join(text))
 
 

@@ -6,10 +6,8 @@ Run ``calibrant papers run PAPER all --scale cpu --out DIR`` for the five papers
 
 from __future__ import annotations
 
-import re
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 from calibrant.papers import (
     PAPERS,
@@ -24,8 +22,7 @@ from calibrant.papers import (
     paper_at,
     scale_of,
 )
-
-PAGES = Path(__file__).parents[1] / "docs" / "papers"
+from pages import DOCS, fill
 
 
 def number(value: float) -> str:
@@ -69,26 +66,17 @@ def beside(made: Comparison, results: Results) -> str:
     return kept.to_markdown().partition("\n\n")[2]
 
 
-def filled(page: str, name: str, text: str) -> str:
-    pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-    made, count = pattern.subn(lambda match: f"{match[1]}{text}{match[2]}", page)
-    if count != 1:
-        raise SystemExit(f"the page must have one block {name!r}")
-    return made
-
-
 def main(out: str) -> None:
     scale = scale_of(out)
     published = {claim.name: verdict for claim, verdict in judge(Evidence.published())}
     ours = judge(Evidence.measured(out, scale))
     for paper in PAPERS:
-        path = PAGES / f"{paper}.md"
-        page = filled(path.read_text(encoding="utf-8"), "claims", claims(paper, published, ours))
+        page = DOCS / "papers" / f"{paper}.md"
+        fill(page, "claims", claims(paper, published, ours))
         results = Results(paper_at(paper, scale), out)
         for table in PUBLISHED.get(paper, {}):
-            page = filled(page, table, beside(compare_table(paper, table, results), results))
-        path.write_text(page, encoding="utf-8")
-        print(path.name)
+            fill(page, table, beside(compare_table(paper, table, results), results))
+        print(page.name)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Speed and memory as ratios, measured in one interleaved run; rewrites benchmarks/README.md.
+"""Speed and memory as ratios, measured in one interleaved run; rewrites docs/benchmarks.md.
 
 The floor is one ``torch.log_softmax(t, 1, out=preallocated)`` of the same array on all cores. Each
 contestant runs in turn, several rounds, and the best round of each counts: other work on a machine
@@ -29,6 +29,7 @@ import calibrant
 from calibrant import Predictions, metrics
 from calibrant.inference import intervals
 from calibrant.measure import PANEL
+from pages import BENCHMARKS, fill
 
 ROUNDS = 7
 N, K = 50_000, 1_000
@@ -196,13 +197,8 @@ def main() -> None:
     rows = panel(z, labels) + peers(z, labels) + bootstrap(z, labels) + stream() + imports()
     for row in rows:
         print(" | ".join(row))
-    page = Path(__file__).with_name("README.md")
-    before, after = "<!-- results -->", "<!-- end of results -->"
-    text = page.read_text(encoding="utf-8")
-    head, _, rest = text.partition(before)
-    _, _, tail = rest.partition(after)
     shape = f"Arrays are {N:,} × {K:,} float32 unless stated. {machine()}"
-    page.write_text(f"{head}{before}\n{shape}\n\n{table(rows)}\n{after}{tail}", encoding="utf-8")
+    fill(BENCHMARKS, "metrics", f"{shape}\n\n{table(rows)}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-from pathlib import Path
 
 import numpy as np
 
@@ -13,9 +12,9 @@ from calibrant.metrics import METRICS
 from calibrant.results import Store
 from calibrant.study import Local, Study, run_study
 from calibrant.study._execute import evaluate
+from pages import BENCHMARKS, fill
 from run import machine, table
 
-PAGE = Path(__file__).with_name("STUDY.md")
 SLOW = ("kde_ece", "skce", "mmce", "sweep_ece")  # quadratic, or seconds on purpose
 
 
@@ -83,10 +82,8 @@ def main() -> None:
         ("… two workers against one", f"{two / one:.2f} ×", "≤ 0.65"),
         ("4 calibrators × 20 metrics on 10,000 × 100", f"{evaluation():.2f} s", "≤ 3 s"),
     ]
-    text = (
-        f"# Studies measured\n\n`make bench` rewrites this page.\n\n{machine()}\n\n{table(rows)}\n"
-    )
-    PAGE.write_text(text, encoding="utf-8")
+    text = f"{machine()}\n\n{table(rows)}"
+    fill(BENCHMARKS, "studies", text)
     print(text)
 
 

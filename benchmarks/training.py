@@ -1,4 +1,4 @@
-"""Training and evaluation speed against a plain PyTorch loop; rewrites TRAINING.md.
+"""Training and evaluation speed against a plain PyTorch loop; rewrites docs/benchmarks.md.
 
 The plain loop is what a tutorial has: float32, contiguous tensors, a ``Dataset`` that crops, flips
 and normalises one image at a time, and a ``DataLoader`` with two workers. The fixed batch is one
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -26,9 +25,9 @@ from calibrant.train import Recipe, choose_precision, train
 from calibrant.train._forward import forward, network_for
 from calibrant.train._inputs import Inputs
 from calibrant.train._processes import Processes
+from pages import BENCHMARKS, fill
 from run import machine, table
 
-PAGE = Path(__file__).with_name("TRAINING.md")
 COUNT, BATCH, ROUNDS = 2560, 128, 3
 RECIPE = Recipe(epochs=1, batch_size=BATCH, schedule="constant", learning_rate=0.01, crop=4,
                 flip=True)  # fmt: skip
@@ -162,9 +161,8 @@ def rows() -> Iterator[tuple[str, str, str]]:
 
 
 def main() -> None:
-    text = f"# Training measured\n\n`make bench` rewrites this page.\n\n{machine()}\n\n"
-    text += table(list(rows())) + "\n"
-    PAGE.write_text(text, encoding="utf-8")
+    text = f"{machine()}\n\n{table(list(rows()))}"
+    fill(BENCHMARKS, "training", text)
     print(text)
 
 

@@ -338,7 +338,7 @@ def test_the_middle_of_an_image_is_cut_out(tmp_path: Path) -> None:
 def test_pillow_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_tiny(tmp_path)
     monkeypatch.setitem(__import__("sys").modules, "PIL.Image", None)
-    with pytest.raises(InputError, match="pip install pillow"):
+    with pytest.raises(InputError, match=r"pip install 'calibrant\[data\]'"):
         load("tiny_imagenet", folder=tmp_path)
 
 

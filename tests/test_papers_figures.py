@@ -230,7 +230,7 @@ def test_results_of_another_paper_are_refused(tmp_path: Path) -> None:
 def test_without_matplotlib_the_error_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(InputError, match=r"pip install 'calibrant\[plots\]'"):
         draw_figure("wang2021", "figure6")
 

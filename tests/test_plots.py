@@ -901,7 +901,7 @@ def test_bad_input_is_refused(case: str) -> None:
 def test_without_matplotlib_the_pip_line_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    monkeypatch.setitem(sys.modules, "matplotlib.axes", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(InputError, match=r"pip install 'calibrant\[plots\]'"):
         plots.risk_coverage(P)
 

@@ -16,7 +16,8 @@ PAGES = (
     "README.md", "docs/index.md", "docs/measure.md", "docs/calibrate.md", "docs/cli.md",
     "docs/intervals.md", "docs/losses/index.md", "docs/losses/ranking.md", "docs/train.md",
     "docs/data.md", "docs/study.md", "docs/plots.md", "docs/papers/index.md",
-    "docs/report.md",
+    "docs/report.md", "docs/quickstart.md", "docs/deploy.md", "docs/cluster.md", "docs/which.md",
+    "docs/benchmarks.md", "docs/comparison.md",
 )  # fmt: skip
 
 

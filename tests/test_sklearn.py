@@ -580,5 +580,5 @@ def test_calibrant_does_not_import_scikit_learn() -> None:
 
 def test_without_scikit_learn_the_extra_is_named() -> None:
     code = "import sys; sys.modules['sklearn'] = None; import calibrant.sklearn"
-    assert "InputError: This needs scikit-learn 1.6 or later: pip install" in run(code)
+    assert "calibrant.sklearn needs scikit-learn 1.6 or later" in run(code)
     assert "'calibrant[sklearn]'" in run(code)

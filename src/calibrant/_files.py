@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant._checks import InputError, near_name, refuse
+from calibrant._extras import import_extra
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -388,21 +389,14 @@ def _read_safetensors(path: Path) -> Columns:
 
 
 def _write_safetensors(path: Path, columns: Columns) -> None:
-    _import_safetensors()
-    from safetensors.numpy import save_file  # noqa: PLC0415
-
     header = columns.header()
     arrays = {name: np.ascontiguousarray(array) for name, array in columns.arrays.items()}
-    save_file(arrays, path, metadata=None if header is None else {META_KEY: header})
+    numpy = _import_safetensors("safetensors.numpy")
+    numpy.save_file(arrays, path, metadata=None if header is None else {META_KEY: header})
 
 
-def _import_safetensors() -> Any:
-    try:
-        import safetensors  # noqa: PLC0415
-    except ImportError as error:
-        message = "safetensors files need an extra: pip install 'calibrant[safetensors]'"
-        raise InputError(message) from error
-    return safetensors
+def _import_safetensors(part: str = "safetensors") -> Any:
+    return import_extra(part, "A .safetensors file")
 
 
 # --- what the formats share -------------------------------------------------------------------

@@ -10,19 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from calibrant._extras import import_extra
 from calibrant.metrics import get_metric
 from calibrant.predictions import Predictions
 
 if TYPE_CHECKING:
     import lightning
 else:
-    try:
-        import lightning
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "calibrant.lightning needs Lightning. Install it with: pip install lightning",
-            name="lightning",
-        ) from error
+    lightning = import_extra("lightning", "calibrant.lightning")
 
 
 class CalibrationCallback(lightning.Callback):

@@ -11,22 +11,22 @@ from typing import Any, Self
 import numpy as np
 
 from calibrant._arrays import Float, Float64, Int
-from calibrant._checks import CalibrationWarning, InputError, check_count, near_name, refuse
+from calibrant._checks import CalibrationWarning, check_count, near_name, refuse
+from calibrant._extras import import_extra
 from calibrant.calibrators import CALIBRATORS, Calibrator
 from calibrant.predictions import Predictions
 
-try:
-    from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
-    from sklearn.frozen import FrozenEstimator
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import StratifiedKFold, check_cv
-    from sklearn.utils import assert_all_finite, check_array, column_or_1d, get_tags, indexable
-    from sklearn.utils.metaestimators import _safe_split
-    from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import check_is_fitted, has_fit_parameter
-except ImportError as error:
-    message = "This needs scikit-learn 1.6 or later: pip install 'calibrant[sklearn]'"
-    raise InputError(message) from error
+# ruff: noqa: E402 - whoever lacks the package reads how to get it, not where an import failed
+import_extra("sklearn.frozen", "calibrant.sklearn")
+
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold, check_cv
+from sklearn.utils import assert_all_finite, check_array, column_or_1d, get_tags, indexable
+from sklearn.utils.metaestimators import _safe_split
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 Split = tuple[Int, Int]
 MIN_CLASSES = 2

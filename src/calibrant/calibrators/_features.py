@@ -28,6 +28,7 @@ from calibrant._checks import (
     near_name,
     refuse,
 )
+from calibrant._extras import import_extra
 from calibrant.calibrators._base import Learner, check_predictions, check_same_classes
 from calibrant.calibrators._json import (
     _check_class_names,
@@ -551,11 +552,8 @@ class TrustScore(FeatureCalibrator):
 
 def _import_sklearn() -> Any:
     """Scikit-learn with its neighbours, or the advice how to get it."""
-    try:
-        import sklearn.neighbors  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise InputError("This needs scikit-learn: pip install 'calibrant[sklearn]'") from error
-    return sklearn
+    import_extra("sklearn.neighbors", "TrustScore")
+    return import_extra("sklearn", "TrustScore")
 
 
 def _runs(labels: Int, values: Any) -> Iterator[tuple[int, Any]]:

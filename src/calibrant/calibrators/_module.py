@@ -7,17 +7,14 @@ from typing import Any
 import numpy as np
 
 from calibrant._arrays import Float64
-from calibrant._checks import InputError, refuse
+from calibrant._checks import refuse
+from calibrant._extras import import_extra
 from calibrant.calibrators._ops import TorchOps
 
 
 def import_torch() -> Any:
     """PyTorch, or the advice how to get it."""
-    try:
-        import torch  # noqa: PLC0415 - only with the extra
-    except ImportError as error:
-        raise InputError("This needs PyTorch: pip install 'calibrant[train]'") from error
-    return torch
+    return import_extra("torch", "This")
 
 
 def make_module(calibrator: Any) -> Any:

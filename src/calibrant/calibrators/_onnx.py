@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._checks import InputError
+from calibrant._extras import import_extra
 from calibrant._files import replacing
 from calibrant.calibrators._ops import IMPOSSIBLE
 
@@ -137,11 +137,7 @@ class OnnxOps:
 
 def write(calibrator: Any, path: str | Path) -> None:
     """Write a model from float32 logits (N, K) to float32 probabilities (N, K)."""
-    try:
-        import onnx  # noqa: PLC0415
-        from onnx import helper  # noqa: PLC0415
-    except ImportError as error:
-        raise InputError("to_onnx needs an extra: pip install 'calibrant[onnx]'") from error
+    onnx, helper = import_extra("onnx", "to_onnx"), import_extra("onnx.helper", "to_onnx")
     exact = calibrator.gives == "probs"
     ops = OnnxOps(np.float64 if exact else np.float32)
     z = Node(ops, INPUT)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-
 import numpy as np
 
-from calibrant._checks import InputError, check_count
+from calibrant._checks import check_count
+from calibrant._extras import import_extra
 from calibrant.data._dataset import Dataset
 from calibrant.data._splits import stratified_order
 
@@ -22,11 +21,7 @@ def load_digits(*, test_size: int = 600, seed: int = 0) -> Dataset:
     >>> load_digits()
     Dataset(digits: 1,197 training and 600 test samples, 10 classes, image)
     """
-    try:
-        source = importlib.import_module("sklearn.datasets")
-    except ImportError as error:
-        message = "digits come with scikit-learn. Install it with: pip install 'calibrant[sklearn]'"
-        raise InputError(message) from error
+    source = import_extra("sklearn.datasets", "The data set digits")
     check_count("test_size", test_size, least=10, most=1_700, example=600)
     values, labels = source.load_digits(return_X_y=True)
     images = np.rint(values * (255 / BRIGHTEST)).astype(np.uint8).reshape(-1, 1, 8, 8)

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from calibrant._checks import InputError, refuse
+from calibrant._extras import import_extra
 from calibrant.data._archives import unpack
 
 ATTEMPTS = 5
@@ -162,11 +163,7 @@ def _check_url(remote: Remote) -> None:
 
 
 def _import_pooch() -> Any:
-    try:
-        pooch = importlib.import_module("pooch")
-    except ImportError as error:
-        message = "Downloads need pooch. Install it with: pip install 'calibrant[data]'"
-        raise InputError(message) from error
+    pooch = import_extra("pooch", "A download")
     # Its notes go to the log of whoever wants them, not to the terminal.
     pooch.get_logger().setLevel("WARNING")
     return pooch

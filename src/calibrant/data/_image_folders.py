@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._checks import InputError, check_count, refuse
+from calibrant._checks import check_count, refuse
+from calibrant._extras import import_extra
 from calibrant._files import check_size
 from calibrant.data._dataset import Dataset
 from calibrant.data._folder import data_folder, first_found
@@ -94,10 +94,7 @@ def decode_image(path: Path, size: int, margin: float) -> NDArray[np.uint8]:
 
 
 def _pillow() -> Any:
-    try:
-        return importlib.import_module("PIL.Image")
-    except ImportError as error:
-        raise InputError("Image files need Pillow. Install it with: pip install pillow") from error
+    return import_extra("PIL.Image", "An image file")
 
 
 def load_tiny_imagenet(folder: str | Path | None = None) -> Dataset:

@@ -7,13 +7,10 @@ to float32 first. Value and gradient are finite for finite logits up to ±1e4, a
 for the device.
 """
 
-try:
-    import torch as _torch  # noqa: F401
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "calibrant.losses needs PyTorch. Install it with: pip install 'calibrant[train]'",
-        name="torch",
-    ) from error
+from calibrant._extras import import_extra
+
+# ruff: noqa: E402 - whoever lacks the package reads how to get it, not where an import failed
+import_extra("torch", "calibrant.losses")
 
 from calibrant.losses._differences import dca, mdca
 from calibrant.losses._kernel import mmce, mmce_weighted

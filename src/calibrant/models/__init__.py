@@ -3,13 +3,10 @@
 Each has ``features(x)``, what its last layer sees, and that layer as ``head``.
 """
 
-try:
-    import torch as _torch  # noqa: F401
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "calibrant.models needs PyTorch. Install it with: pip install 'calibrant[train]'",
-        name="torch",
-    ) from error
+from calibrant._extras import import_extra
+
+# ruff: noqa: E402 - whoever lacks the package reads how to get it, not where an import failed
+import_extra("torch", "calibrant.models")
 
 from calibrant.models._base import Classifier
 from calibrant.models._cnn1d import SignalCNN, TextCNN

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 from unicodedata import bidirectional
 
-from calibrant._checks import InputError, refuse
+from calibrant._checks import refuse
+from calibrant._extras import import_extra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,14 +34,10 @@ LETTERS_AN_INCH = 11
 
 def axes(ax: Axes | None, *, size: tuple[float, float] = (5.6, 4.2)) -> Axes:
     """The axes to draw on: those given, or those of a new figure that pyplot does not know."""
-    try:
-        from matplotlib.axes import Axes  # noqa: PLC0415 - 0.2 s, and an extra
-        from matplotlib.figure import Figure  # noqa: PLC0415
-    except ImportError as error:
-        message = (
-            "calibrant.plots needs Matplotlib. Install it with: pip install 'calibrant[plots]'"
-        )
-        raise InputError(message) from error
+    import_extra("matplotlib", "calibrant.plots")
+    from matplotlib.axes import Axes  # noqa: PLC0415 - 0.2 s, and an extra
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
     if ax is None:
         return Figure(figsize=size, layout="constrained").subplots()
     if not isinstance(ax, Axes):

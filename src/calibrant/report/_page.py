@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-import importlib
 import json
 from collections.abc import Mapping
 from functools import cache
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from calibrant import __version__
-from calibrant._checks import InputError
+from calibrant._extras import import_extra
 from calibrant._files import replacing
 from calibrant.report._html import Html, as_html
 
@@ -76,12 +75,7 @@ def _part(name: str) -> str:
 @cache
 def _plotly() -> tuple[str, str]:
     """The script of Plotly's Python package, compressed, and its hash."""
-    try:
-        offline = importlib.import_module("plotly.offline")
-    except ModuleNotFoundError as error:
-        raise InputError(
-            "A report needs Plotly, which is not installed. Run pip install 'calibrant[report]'."
-        ) from error
+    offline = import_extra("plotly.offline", "A report")
     text = offline.get_plotlyjs().replace("\r\n", "\n")
     return compressed(text.encode()), _hash(text)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from calibrant._extras import import_extra
 from calibrant._files import replacing
 from calibrant.data import Dataset, load
 from calibrant.results import Store
@@ -41,7 +42,7 @@ class Ray:
         self, runs: Sequence[Run], evaluation: Evaluation, store: Store
     ) -> Iterator[tuple[Run, str]]:
         """Execute the runs; yields each with "done", "elsewhere" or "died"."""
-        ray = _ray()
+        ray = import_extra("ray", "The executor ray")
         ours = not ray.is_initialized()
         if ours:
             ray.init(address=self.address, log_to_driver=False, **dict(self.options))
@@ -83,16 +84,6 @@ class Ray:
                 yield run, "died"
             finally:
                 held.close()
-
-
-def _ray() -> Any:
-    try:
-        import ray  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "The ray executor needs Ray. Install it with: pip install 'calibrant[ray]'", name="ray"
-        ) from error
-    return ray
 
 
 Files = dict[str, bytes]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+from calibrant._extras import need_extra
 from calibrant.results import Store
 from calibrant.study._execute import is_complete
 from calibrant.study._local import Local
@@ -102,6 +103,7 @@ def run_study(
     todo = list({r.key: r for r in runs if now.states[r.key] in wanted}.values())
     if not todo:
         return now
+    need_extra("torch", "Training")
     states, seconds = dict(now.states), list(now.seconds)
     elsewhere: list[Run] = []
     try:

@@ -1,5 +1,10 @@
 """Training that sees calibration happen: one loop, the recipes of the papers, a record an epoch."""
 
+from calibrant._extras import import_extra
+
+# ruff: noqa: E402 - whoever lacks the package reads how to get it, not where an import failed
+import_extra("torch", "calibrant.train")
+
 from calibrant.train._checkpoint import TrainingError
 from calibrant.train._loop import Moment, Trained, train
 from calibrant.train._precision import choose_precision

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from calibrant._checks import InputError
+from calibrant._extras import import_extra
 from calibrant.plots._style import finish, legend, line_style
 
 if TYPE_CHECKING:
@@ -23,11 +23,9 @@ def sheet(
     rows: int, columns: int, *, width: float = 3.8, height: float = 3.4
 ) -> tuple[Figure, list[list[Axes]]]:
     """A figure of rows and columns of panels, each of a size in inches."""
-    try:
-        from matplotlib.figure import Figure  # noqa: PLC0415 - 0.2 s, and an extra
-    except ImportError as error:
-        message = "Figures need Matplotlib. Install it with: pip install 'calibrant[plots]'"
-        raise InputError(message) from error
+    import_extra("matplotlib", "A figure")
+    from matplotlib.figure import Figure  # noqa: PLC0415 - 0.2 s, and an extra
+
     fig = Figure(figsize=(width * columns, height * rows), layout="constrained")
     return fig, fig.subplots(rows, columns, squeeze=False).tolist()
 

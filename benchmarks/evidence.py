@@ -1,0 +1,258 @@
+"""Our own evidence: finished studies into evidence/, and the tables of docs/which.md from there.
+
+    python benchmarks/evidence.py collect RESULTS_DIR   # what `calibrant study run --out` wrote
+    python benchmarks/evidence.py tables
+
+The tables need nothing but the files in evidence/, so anyone can make them again.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from calibrant.inference import compare_runs, summarise
+from calibrant.metrics import METRICS
+from calibrant.results import read_all
+from pages import DOCS, ROOT, fill
+
+FOLDER = ROOT / "evidence"
+PAGE = DOCS / "which.md"
+NAMES = {"cifar10": "CIFAR-10, ResNet-8", "cifar100": "CIFAR-100, ResNet-8",
+         "news20": "20 Newsgroups, 1D-CNN", "sst2": "SST-2, Tree-LSTM"}  # fmt: skip
+LOSSES = ("cross_entropy", "label_smoothing", "cross_entropy + logit_norm",
+          "cross_entropy + negative_entropy", "focal", "inverse_focal", "brier", "mixup",
+          "cross_entropy + mmce", "cross_entropy + avuc", "cross_entropy + avuc_gs",
+          "cross_entropy + soft_avuc", "cross_entropy + soft_binned_ece", "focal + soft_avuc",
+          "focal + soft_binned_ece")  # fmt: skip
+REPAIRS = ("none", "TS", "TS-ECE", "TS-SB-ECE", "HB", "SVS")
+NATURAL, KINDS = "tiny_cifar7_shift.npz", ("gaussian_noise", "contrast")
+
+
+# --- from results to files --------------------------------------------------------------------
+
+
+def collect(out: str) -> None:
+    """One Parquet file a data set, one row a value: metrics alone, no logits, no samples."""
+    FOLDER.mkdir(exist_ok=True)
+    table = read_all(out)
+    order = [(name, "ascending") for name in ("model", "objective", "seed", "calibrator", "part")]
+    for data in pc.unique(table["data"]).to_pylist():
+        part = table.filter(pc.equal(table["data"], data)).sort_by(order)
+        path = FOLDER / f"{data}.parquet"
+        pq.write_table(part, path, compression="zstd", compression_level=19)
+        runs = len(pc.unique(part["run"]))
+        print(f"{path.name}: {runs} runs, {part.num_rows:,} values, {path.stat().st_size:,} bytes")
+
+
+# --- values of the studies --------------------------------------------------------------------
+
+Place = tuple[str, str, str, str]  # objective, calibrator, part, metric
+
+
+class Values:
+    """The values of a data set by place and seed."""
+
+    def __init__(self, data: str) -> None:
+        self.by_seed: dict[Place, dict[int, float]] = defaultdict(dict)
+        table: pa.Table = pq.read_table(FOLDER / f"{data}.parquet")
+        for row in table.to_pylist():
+            place = row["objective"], row["calibrator"], row["part"], row["metric"]
+            self.by_seed[place][row["seed"]] = row["value"]
+        found = {objective for objective, *_ in self.by_seed}
+        self.losses = [loss for loss in LOSSES if loss in found]
+
+    def over(self, loss: str, repair: str, parts: Sequence[str], metric: str) -> list[float]:
+        """One value a seed, the mean over parts."""
+        columns = [self.by_seed.get((loss, repair, part, metric), {}) for part in parts]
+        seeds = sorted(set.intersection(*map(set, columns)))
+        return [sum(column[seed] for column in columns) / len(columns) for seed in seeds]
+
+    def shown(self, loss: str, repair: str, metric: str, parts: Sequence[str] = ("test",)) -> str:
+        """Mean and half the 95 % interval over seeds, in per cent where the metric is."""
+        if metric == "temperature":
+            parts = ("calibration",)
+        values = self.over(loss, repair, parts, metric)
+        return spread(values, percent=metric in METRICS and METRICS[metric].percent)
+
+
+def spread(values: list[float], *, percent: bool) -> str:
+    if not values:
+        return "–"
+    scale, digits = (100, 1) if percent else (1, 3)
+    found = summarise([scale * value for value in values])
+    half = "" if math.isnan(found.high) else f" ± {found.high - found.mean:.{digits}f}"
+    return f"{found.mean:.{digits}f}{half}"
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+# --- the tables -------------------------------------------------------------------------------
+
+
+def losses(data: str) -> str:
+    """What each loss gives on clean test samples, before and after repair."""
+    v = Values(data)
+    columns = [
+        ("accuracy %", "none", "accuracy"), ("AUROC %", "none", "auroc"),
+        ("T", "TS", "temperature"), ("ECE %", "none", "ece"), ("ECE % TS", "TS", "ece"),
+        ("NLL", "none", "nll"), ("NLL TS", "TS", "nll"), ("NLL SVS", "SVS", "nll"),
+    ]  # fmt: skip
+    head = ["loss", *(name for name, _, _ in columns)]
+    return markdown(head, ([loss, *(v.shown(loss, repair, metric) for _, repair, metric in columns)]
+                           for loss in v.losses))  # fmt: skip
+
+
+def shifts() -> str:
+    """ECE of each loss where the test samples have changed."""
+    v = Values("cifar10")
+    strong = {level: [f"generated/{kind}/{level}" for kind in KINDS] for level in (1, 3, 5)}
+    places = [("natural", [NATURAL]), *((f"corrupted {level}", strong[level]) for level in strong)]
+    columns = [(f"{name}{' TS' if repair == 'TS' else ''}", repair, parts)
+               for name, parts in places for repair in ("none", "TS")]  # fmt: skip
+    head = ["loss", *(name for name, _, _ in columns)]
+    return markdown(head, ([loss, *(v.shown(loss, repair, "ece", parts)
+                                    for _, repair, parts in columns)]
+                           for loss in v.losses))  # fmt: skip
+
+
+def repairs() -> str:
+    """What each repair gives after cross-entropy and on average over all losses."""
+    v = Values("cifar10")
+    corrupted = [f"generated/{kind}/{level}" for kind in KINDS for level in range(1, 6)]
+    parts = {"test": ["test"], "natural": [NATURAL], "corrupted": corrupted}
+    head = ["repair"]
+    for name in parts:
+        head += [f"ECE %, {name}", f"NLL, {name}"]
+    rows = []
+    for repair in REPAIRS:
+        row = [repair]
+        for some in parts.values():
+            for metric, percent in (("ece", True), ("nll", False)):
+                found = [v.over(loss, repair, some, metric) for loss in v.losses]
+                whole = [value for values in found for value in values]
+                mean = sum(whole) / len(whole)
+                row.append(f"{100 * mean:.1f}" if percent else f"{mean:.3f}")
+        rows.append(row)
+    return markdown(head, rows)
+
+
+def pairs() -> str:
+    """The best pair of loss and repair by NLL for each data set, against the plain habit."""
+    rows = []
+    for data, name in NAMES.items():
+        if not (FOLDER / f"{data}.parquet").exists():
+            continue
+        v = Values(data)
+        means = {
+            (loss, repair): summarise(values).mean
+            for loss in v.losses for repair in REPAIRS
+            if (values := v.over(loss, repair, ["test"], "nll"))
+        }  # fmt: skip
+        (loss, repair), _ = min(means.items(), key=lambda item: item[1])
+        seeds = len(v.over("cross_entropy", "TS", ["test"], "nll"))
+        row = [name, str(seeds), f"{loss}, {repair}", v.shown(loss, repair, "nll")]
+        for other in ("none", "TS"):
+            a = v.over(loss, repair, ["test"], "nll")
+            b = v.over("cross_entropy", other, ["test"], "nll")
+            found = compare_runs(a, b, paired=True)
+            row.append(f"{found.difference:+.3f} ({found.low:+.3f} to {found.high:+.3f})")
+        row.append(
+            v.shown(loss, repair, "accuracy") + " / " + v.shown("cross_entropy", "none", "accuracy")
+        )
+        rows.append(row)
+    head = ["data", "seeds", "best pair", "its NLL", "minus cross-entropy alone",
+            "minus cross-entropy, TS", "accuracy %, its / cross-entropy"]  # fmt: skip
+    return markdown(head, rows)
+
+
+def pretrained(part: str, *, top_only: bool) -> str:
+    """Methods on predictions of pretrained networks: means over the networks, rank by NLL."""
+    found = judged_networks(part, top_only=top_only)
+    names = sorted(found["none", "calibrant"]["nll"])
+    shown = ["nll", "ece", "debiased_ece", "brier", "auroc", *([] if top_only else ["accuracy"])]
+    rank = ranks({m: v["nll"] for m, v in found.items() if m[1] == "calibrant"}, names)
+    heads = [f"{METRICS[name].label}{' %' if METRICS[name].percent else ''}" for name in shown]
+    lines = []
+    for method, values in sorted(found.items(), key=lambda item: order(*item)):
+        cells = [number(mean(values[name]), percent=METRICS[name].percent) for name in shown]
+        place = f"{rank[method]:.1f}" if method in rank else ""
+        failed = str(len(names) - len(values["nll"]) or "")
+        lines.append([*method, *cells, place, failed, f"{mean(values['seconds']):.1f}"])
+    head = ["method", "package", *heads, "rank by NLL", "failed", "s"]
+    return f"{len(names)} networks.\n\n{markdown(head, lines)}"
+
+
+Method = tuple[str, str]  # its name and its package
+ByNetwork = dict[str, float]
+
+
+def judged_networks(part: str, *, top_only: bool) -> dict[Method, dict[str, ByNetwork]]:
+    """Values by method, metric and network; seconds are those of networks that have the part."""
+    with (FOLDER / "pretrained.csv").open(encoding="utf-8", newline="") as file:
+        rows = [
+            row
+            for row in csv.DictReader(file)
+            if row["network"].startswith("imagenet") == top_only and row["metric"] != "failed"
+        ]
+    judged = {row["network"] for row in rows if row["part"] == part and row["metric"] == "nll"}
+    found: dict[Method, dict[str, ByNetwork]] = defaultdict(lambda: defaultdict(dict))
+    for row in rows:
+        if row["network"] in judged and (row["part"] == part or row["metric"] == "seconds"):
+            by_network = found[row["method"], row["package"]][row["metric"]]
+            by_network[row["network"]] = float(row["value"])
+    return found
+
+
+def ranks(nll: dict[Method, ByNetwork], names: list[str]) -> dict[Method, float]:
+    """Mean rank of each method, 1 for the lowest NLL; a method that failed comes last."""
+    total = dict.fromkeys(nll, 0)
+    for name in names:
+        for rank, method in enumerate(sorted(nll, key=lambda m: nll[m].get(name, math.inf)), 1):
+            total[method] += rank
+    return {method: count / len(names) for method, count in total.items()}
+
+
+def order(method: Method, values: dict[str, ByNetwork]) -> tuple[bool, float]:
+    """Ours first, each by mean NLL."""
+    return method[1] != "calibrant", mean(values["nll"])
+
+
+def mean(values: ByNetwork) -> float:
+    return sum(values.values()) / len(values) if values else math.nan
+
+
+def number(value: float, *, percent: bool) -> str:
+    return f"{100 * value:.2f}" if percent else f"{value:.4f}"
+
+
+def tables() -> None:
+    for data in NAMES:
+        if (FOLDER / f"{data}.parquet").exists():
+            fill(PAGE, data, losses(data))
+    fill(PAGE, "pairs", pairs())
+    fill(PAGE, "shifts", shifts())
+    fill(PAGE, "repairs", repairs())
+    fill(PAGE, "pretrained", pretrained("test", top_only=False))
+    fill(PAGE, "pretrained-shift", pretrained("shift", top_only=False))
+    fill(PAGE, "imagenet", pretrained("test", top_only=True))
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["collect", out]:
+            collect(out)
+        case ["tables"]:
+            tables()
+        case _:
+            raise SystemExit(__doc__)

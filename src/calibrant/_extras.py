@@ -1,0 +1,57 @@
+"""Packages that only some users need: imported when needed, or a sentence on how to get them."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Any
+
+from calibrant._checks import InputError
+
+# Package: what people call it, and what to install.
+EXTRAS = {
+    "PIL": ("Pillow", "calibrant[data]"),
+    "lightning": ("Lightning", "lightning"),
+    "matplotlib": ("Matplotlib", "calibrant[plots]"),
+    "onnx": ("onnx", "calibrant[onnx]"),
+    "plotly": ("Plotly", "calibrant[report]"),
+    "pooch": ("pooch", "calibrant[data]"),
+    "ray": ("Ray", "calibrant[ray]"),
+    "safetensors": ("safetensors", "calibrant[safetensors]"),
+    "sklearn": ("scikit-learn 1.6 or later", "calibrant[sklearn]"),
+    "torch": ("PyTorch", "calibrant[train]"),
+}
+
+
+class MissingPackageError(ModuleNotFoundError, InputError):
+    """A package that this needs is not installed."""
+
+
+def import_extra(module: str, user: str) -> Any:
+    """Import a module of an optional package; ``user`` is what needs it.
+
+    Examples
+    --------
+    >>> import_extra("no_such_package", "This")
+    Traceback (most recent call last):
+    ModuleNotFoundError: No module named 'no_such_package'
+    """
+    package = module.partition(".")[0]
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != package or package not in EXTRAS:
+            raise  # something that the package itself lacks
+        raise _missing(package, user) from error
+
+
+def need_extra(package: str, user: str) -> None:
+    """Refuse at once, where the import itself happens later or elsewhere."""
+    if importlib.util.find_spec(package) is None:
+        raise _missing(package, user)
+
+
+def _missing(package: str, user: str) -> MissingPackageError:
+    name, install = EXTRAS[package]
+    message = f"{user} needs {name}. Install it with: pip install '{install}'"
+    return MissingPackageError(message, name=package)
