@@ -98,6 +98,43 @@ def test_hugging_face_trainer(tmp_path: Path) -> None:
     assert found["eval_loss"] == pytest.approx(float(loss), rel=1e-4)
 
 
+@pytest.mark.parametrize(("batch", "steps"), [(8, 1), (2, 4)])
+def test_hugging_face_steps_do_not_depend_on_how_they_are_accumulated(
+    batch: int, steps: int, tmp_path: Path
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    from calibrant.huggingface import loss_for
+
+    class Linear(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = torch.nn.Linear(4, 3)
+
+        def forward(self, x, labels=None):
+            return {"logits": self.head(x)}
+
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(8, 4, generator=generator), torch.arange(8) % 3
+    torch.manual_seed(0)
+    model = Linear()
+    weight = model.head.weight.detach().clone().requires_grad_()
+    focal(x @ weight.T + model.head.bias.detach(), y, gamma=3).mean().backward()
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path), num_train_epochs=1, per_device_train_batch_size=batch,
+        gradient_accumulation_steps=steps, learning_rate=1.0, optim="sgd", max_grad_norm=0.0,
+        lr_scheduler_type="constant", report_to=[], use_cpu=True, save_strategy="no",
+        disable_tqdm=True,
+    )  # fmt: skip
+    rows = [{"x": a, "labels": int(b)} for a, b in zip(x, y, strict=True)]
+    trainer = transformers.Trainer(model=model, args=arguments, train_dataset=rows,
+                                   compute_loss_func=loss_for("focal:gamma=3"))  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trainer.train()
+    torch.testing.assert_close(model.head.weight.detach(), (weight - weight.grad).detach())
+
+
 def test_hugging_face_forms() -> None:
     from calibrant.huggingface import loss_for, metrics_for
 
@@ -110,5 +147,6 @@ def test_hugging_face_forms() -> None:
     for objective in ("focal", {"primary": "focal"}, Objective("focal")):
         torch.testing.assert_close(loss_for(objective)(Output(), y, 8), want)
         torch.testing.assert_close(loss_for(objective)({"logits": z}, y), want)
+        torch.testing.assert_close(loss_for(objective)({"logits": z}, y, 32), want / 4)
     both = metrics_for(["nll"])(((z.numpy(), None), y.numpy()))
     assert both == metrics_for(["nll"])((z.numpy(), y.numpy()))

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from calibrant.train import (
     Recipe,
     TrainingError,
     _checkpoint,
+    _loop,
     choose_precision,
     get_recipe,
     predict,
@@ -214,6 +216,25 @@ def test_record_of_an_epoch(signals: Dataset, tmp_path: Path) -> None:
     for name in ("train_nll", "train_entropy", "train_error", "train_ece", "seconds"):
         assert math.isfinite(last[name])
     assert np.load(tmp_path / "learned.npy").shape == trained.split.train.shape
+
+
+def test_the_record_sees_all_classes_of_test_samples_sorted_by_class(signals: Dataset) -> None:
+    order = np.argsort(signals.y_test, kind="stable")
+    ordered = replace(signals, x_test=signals.x_test[order], y_test=signals.y_test[order])
+    seen: list[np.ndarray] = []
+    trainer = _loop._Run.predict
+
+    def noted(self, part, indices):
+        if part == "test":
+            seen.append(ordered.y_test[indices])
+        return trainer(self, part, indices)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_loop._Run, "predict", noted)
+        run(ordered, recipe=SMALL.changed(epochs=2))
+    part, whole = (np.bincount(labels, minlength=6) for labels in (seen[0], ordered.y_test))
+    assert part.sum() < whole.sum()
+    assert np.abs(part - part.sum() * whole / whole.sum()).max() <= 1
 
 
 def test_no_telemetry(signals: Dataset) -> None:

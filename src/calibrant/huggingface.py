@@ -16,6 +16,7 @@ from calibrant.metrics import get_metric
 from calibrant.predictions import Predictions
 
 METRICS = ("accuracy", "nll", "ece", "auroc")
+IGNORED = -100  # what the Trainer calls a label that does not count
 
 
 def loss_for(objective: str | Mapping[str, Any] | Objective) -> Callable[..., Tensor]:
@@ -42,11 +43,16 @@ def loss_for(objective: str | Mapping[str, Any] | Objective) -> Callable[..., Te
         chosen = Objective.from_config(objective)
 
     def compute_loss(outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
-        """Mean of the objective; steps of accumulated gradients are averaged by the Trainer."""
-        del num_items_in_batch
+        """Mean of the objective over this batch, or its share of an accumulated step.
+
+        The Trainer sums what it is given over the batches of a step, so that each must count by
+        its part of the step's labels.
+        """
         logits = outputs["logits"] if isinstance(outputs, Mapping) else outputs.logits
         value: Tensor = chosen(logits, labels)
-        return value
+        if num_items_in_batch is None:
+            return value
+        return value * (labels != IGNORED).sum() / num_items_in_batch
 
     return compute_loss
 

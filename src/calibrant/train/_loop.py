@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from calibrant._checks import check_seed, refuse
 from calibrant.data import Dataset, Split, split
+from calibrant.data._splits import stratified_order
 from calibrant.losses import CorrectnessHistory, Objective, parse_objective
 from calibrant.predictions import Predictions
 from calibrant.train._checkpoint import TrainingError, load_checkpoint, save_checkpoint
@@ -211,6 +212,8 @@ class _Run:
         self.best_score, self.best_epoch = math.inf, 0
         self.best: dict[str, Tensor] = {}
         self.on_test: Predictions | None = None  # of the current weights, on all test samples
+        # Test files are often sorted by class: a part of them must have its share of each.
+        self.looked_at = stratified_order(dataset.y_test, seed=settings["seed"])
 
     # --- one epoch ----------------------------------------------------------------------------
 
@@ -301,7 +304,7 @@ class _Run:
             count = len(self.inputs.labels["test"])
             if self.epoch < self.recipe.epochs:
                 count = min(count, max(500, int(LOOKED_AT * len(self.places))))
-            seen = self.predict("test", np.arange(count))
+            seen = self.predict("test", np.sort(self.looked_at[:count]))
             self.rows[-1] |= record_on_test(seen)
             self.rows[-1]["test_samples"] = count
             self.on_test = seen if count == len(self.inputs.labels["test"]) else None
