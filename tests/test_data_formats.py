@@ -324,6 +324,45 @@ def test_imagenet_is_decoded_when_asked_for(tmp_path: Path) -> None:
         load("imagenet", folder=tmp_path)
 
 
+def test_imagenet_is_never_decoded_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    from calibrant.data import corrupt
+    from calibrant.data._image_folders import ImageFiles
+    from calibrant.study import Study
+    from calibrant.study._sharing import share
+    from calibrant.train import Recipe, predict, train
+
+    write_imagenet(tmp_path)
+    monkeypatch.setenv("CALIBRANT_DATA", str(tmp_path))
+    data = load("imagenet", size=32)
+    most: list[int] = []
+    decode = ImageFiles.__getitem__
+
+    def noted(self: ImageFiles, index: object) -> np.ndarray:
+        found = decode(self, index)
+        most.append(len(found) if found.ndim == 4 else 1)
+        return found
+
+    whole = corrupt(data.x_test[:], "gaussian_noise", 3)
+    monkeypatch.setattr(ImageFiles, "__getitem__", noted)
+    monkeypatch.setattr("calibrant.train._inputs.DECODED", 2)
+    monkeypatch.setattr("calibrant.train._forward.EVALUATION_BATCH", 2)
+    monkeypatch.setattr("calibrant.data._corruptions.CHUNK", 2)
+    recipe = Recipe(epochs=1, batch_size=2, learning_rate=0.01)
+    trained = train(data, model="resnet8", recipe=recipe, calibration=2, out=tmp_path / "run")
+    assert len(trained.predictions["test"]) == 4
+    shifted = corrupt(data.x_test, "gaussian_noise", 3)
+    assert shifted.shape == (4, 3, 32, 32)
+    assert len(predict(tmp_path / "run", data, shift=(shifted, data.y_test))) == 4
+    study = {"data": {"name": "imagenet", "size": 32}, "models": "resnet8"}
+    run = Study.parse({**study, "objectives": ["focal"]}).runs[0]
+    assert share(run, tmp_path / "shared") is None
+    assert max(most) == 2
+    monkeypatch.setattr("calibrant.data._corruptions.CHUNK", 256)
+    again = corrupt(data.x_test, "gaussian_noise", 3)
+    np.testing.assert_array_equal(again[np.array([3, 0])], whole[[3, 0]])
+
+
 def test_the_middle_of_an_image_is_cut_out(tmp_path: Path) -> None:
     from PIL import Image
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from calibrant._checks import check_choice, check_count, check_seed, refuse
 from calibrant.data import _pictures as pictures
+from calibrant.data._image_folders import ImageFiles
 
 Floats = NDArray[np.float32]
 LEVELS = 5
@@ -32,9 +33,7 @@ class Corruption:
     strengths: tuple[float, ...]
 
 
-def corrupt(
-    images: NDArray[np.uint8], name: str, level: int, *, seed: int = 0
-) -> NDArray[np.uint8]:
+def corrupt(images: NDArray[np.uint8] | ImageFiles, name: str, level: int, *, seed: int = 0) -> Any:
     """Corrupt images in the manner of CIFAR-C (Hendrycks and Dietterich 2019, arXiv:1903.12261).
 
     The corruptions are written anew and work on images of any size and on grey ones, so numbers
@@ -43,7 +42,7 @@ def corrupt(
     Parameters
     ----------
     images
-        uint8 (N, channels, height, width).
+        uint8 (N, channels, height, width), or ``ImageFiles``.
     name
         One of ``CORRUPTIONS``.
     level
@@ -54,7 +53,7 @@ def corrupt(
     Returns
     -------
     ndarray
-        uint8 of the same shape.
+        uint8 of the same shape; of ``ImageFiles`` images that are corrupted when indexed.
 
     Examples
     --------
@@ -62,23 +61,51 @@ def corrupt(
     >>> [int(corrupt(clean, "brightness", level)[0, 0, 0, 0]) for level in (1, 3, 5)]
     [113, 138, 177]
     """
-    array = np.asarray(images)
-    if array.dtype != np.uint8 or array.ndim != IMAGE_DIMENSIONS:
+    lazy = isinstance(images, ImageFiles)
+    array = images if lazy else np.asarray(images)
+    if array.dtype != np.uint8 or len(array.shape) != IMAGE_DIMENSIONS:
         rule = "must be uint8 (N, channels, height, width)"
         got = f"got {array.dtype} {array.shape}"
         raise refuse("images", rule, got, "Try np.rint(255 * images).astype(np.uint8).")
     check_choice("name", name, tuple(CORRUPTIONS))
     check_count("level", level, least=1, most=LEVELS, example=3)
     check_seed(seed)
-    corruption = CORRUPTIONS[name]
-    strength = corruption.strengths[level - 1]
-    result = np.empty_like(array)
-    for start in range(0, len(array), CHUNK):
-        rng = np.random.default_rng([seed, zlib.crc32(name.encode()), start])
-        clean = array[start : start + CHUNK].astype(np.float32) / np.float32(255)
-        changed = corruption.apply(clean, strength, rng)
-        result[start : start + CHUNK] = np.rint(255 * np.clip(changed, 0, 1)).astype(np.uint8)
-    return result
+    found = CorruptedImages(array, name, level, seed)
+    return found if lazy else found[:]
+
+
+class CorruptedImages:
+    """Corrupted images that look like an array and are made when indexed.
+
+    Noise is drawn chunk by chunk, so an image is the same whichever others are asked for. The last
+    chunk is kept: batches in order make each chunk once.
+    """
+
+    def __init__(self, images: Any, name: str, level: int, seed: int) -> None:
+        self.images, self.name, self.level, self.seed = images, name, level, seed
+        self.shape, self.dtype = images.shape, np.dtype(np.uint8)
+        self._made: tuple[int, NDArray[np.uint8]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: Any) -> NDArray[np.uint8]:
+        chosen = np.arange(len(self))[index]
+        result = np.empty((*chosen.shape, *self.shape[1:]), dtype=np.uint8)
+        starts = chosen - chosen % CHUNK
+        for start in np.unique(starts).tolist():
+            result[starts == start] = self._chunk(start)[chosen[starts == start] - start]
+        return result
+
+    def _chunk(self, start: int) -> NDArray[np.uint8]:
+        if self._made is None or self._made[0] != start:
+            rng = np.random.default_rng([self.seed, zlib.crc32(self.name.encode()), start])
+            part = self.images[start : start + CHUNK]
+            clean = part.astype(np.float32) / np.float32(255)
+            corruption = CORRUPTIONS[self.name]
+            changed = corruption.apply(clean, corruption.strengths[self.level - 1], rng)
+            self._made = start, np.rint(255 * np.clip(changed, 0, 1)).astype(np.uint8)
+        return self._made[1]
 
 
 # --- noise ------------------------------------------------------------------------------------

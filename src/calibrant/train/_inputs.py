@@ -15,6 +15,9 @@ from calibrant.data.augment import random_crop, random_flip
 from calibrant.losses import cutmix, mixup
 from calibrant.train._recipes import Recipe
 
+# Samples that mean and spread are taken from; files must be decoded for it.
+IN_MEMORY, DECODED = 20_000, 500
+
 
 class TreeTensors(NamedTuple):
     """A batch of trees as tensors, in the form of ``calibrant.data.TreeBatch``."""
@@ -44,17 +47,15 @@ class Inputs:
         self.labels = {
             "train": torch.from_numpy(dataset.y_train), "test": torch.from_numpy(dataset.y_test)
         }  # fmt: skip
-        if self.kind != "trees":
-            self.samples = {part: torch.as_tensor(x) for part, x in self.samples.items()}
-        self.mean, self.spread = self._scale(self.samples["train"], chosen)
+        self.samples = {part: _held(x) for part, x in self.samples.items()}
+        self.mean, self.spread = self._scale(chosen)
 
     @classmethod
     def of(cls, x: Any, like: Inputs) -> Inputs:
         """Other samples of the same kind, such as a shifted test set, scaled as ``like``."""
         new = cls.__new__(cls)
         new.__dict__.update(like.__dict__)
-        samples = x if like.kind == "trees" else torch.as_tensor(x)
-        new.samples = {"test": samples}
+        new.samples = {"test": _held(x)}
         new.labels = {}
         return new
 
@@ -69,10 +70,10 @@ class Inputs:
 
         ``indices`` are the samples of the step, ``share`` the positions this process takes.
         """
-        x, y = self._pick("train", indices), self.labels["train"][indices]
         if self.kind == "trees":
-            trees = self._ready(self.samples["train"][indices[share].numpy()])
+            trees = self.batch("train", indices[share])
             return trees, trees.labels
+        x, y = self._pick("train", indices), self.labels["train"][indices]
         if self.kind == "image" and recipe.crop:
             x = random_crop(x, padding=recipe.crop, generator=generator)
         if self.kind == "image" and recipe.flip:
@@ -88,7 +89,10 @@ class Inputs:
 
     def _pick(self, part: str, indices: Tensor) -> Any:
         samples = self.samples[part]
-        return samples[indices.numpy()] if self.kind == "trees" else samples[indices]
+        if isinstance(samples, Tensor):
+            return samples[indices]
+        found = samples[indices.numpy()]
+        return torch.from_numpy(found) if isinstance(found, np.ndarray) else found
 
     def _ready(self, x: Any) -> Any:
         if self.kind == "trees":
@@ -104,14 +108,20 @@ class Inputs:
         x = x.to(self.device, non_blocking=True)
         return x.contiguous(memory_format=torch.channels_last) if self.kind == "image" else x
 
-    def _scale(self, x: Any, chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    def _scale(self, chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Mean and spread of each channel or feature over the training samples."""
         if self.kind in ("tokens", "trees"):
             return torch.zeros(()), torch.ones(())
-        some = x[torch.from_numpy(chosen[:20_000])].double()
+        count = IN_MEMORY if isinstance(self.samples["train"], Tensor) else DECODED
+        some = self._pick("train", torch.from_numpy(chosen[:count])).double()
         axes = [axis for axis in range(some.ndim) if axis != 1]
         spread, mean = torch.std_mean(some, axes, keepdim=True, correction=0)
         return mean[0].float(), spread[0].where(spread[0] > 0, 1).float()
+
+
+def _held(x: Any) -> Any:
+    """Arrays as tensors; trees, and files that are decoded when indexed, as they are."""
+    return torch.as_tensor(x) if isinstance(x, np.ndarray | Tensor) else x
 
 
 def _tree_tensors(trees: Any, device: str) -> TreeTensors:
