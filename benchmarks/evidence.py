@@ -166,7 +166,8 @@ def pairs() -> str:
             a = v.over(loss, repair, ["test"], "nll")
             b = v.over("cross_entropy", other, ["test"], "nll")
             found = compare_runs(a, b, paired=True)
-            row.append(f"{found.difference:+.3f} ({found.low:+.3f} to {found.high:+.3f})")
+            sure = "" if math.isnan(found.low) else f" ({found.low:+.3f} to {found.high:+.3f})"
+            row.append(f"{found.difference:+.3f}{sure}")
         row.append(
             v.shown(loss, repair, "accuracy") + " / " + v.shown("cross_entropy", "none", "accuracy")
         )
@@ -187,7 +188,7 @@ def pretrained(part: str, *, top_only: bool) -> str:
     for method, values in sorted(found.items(), key=lambda item: order(*item)):
         cells = [number(mean(values[name]), percent=METRICS[name].percent) for name in shown]
         place = f"{rank[method]:.1f}" if method in rank else ""
-        failed = str(len(names) - len(values["nll"]) or "")
+        failed = str(len(values["failed"]) or "")
         lines.append([*method, *cells, place, failed, f"{mean(values['seconds']):.1f}"])
     head = ["method", "package", *heads, "rank by NLL", "failed", "s"]
     return f"{len(names)} networks.\n\n{markdown(head, lines)}"
@@ -201,14 +202,13 @@ def judged_networks(part: str, *, top_only: bool) -> dict[Method, dict[str, ByNe
     """Values by method, metric and network; seconds are those of networks that have the part."""
     with (FOLDER / "pretrained.csv").open(encoding="utf-8", newline="") as file:
         rows = [
-            row
-            for row in csv.DictReader(file)
-            if row["network"].startswith("imagenet") == top_only and row["metric"] != "failed"
+            row for row in csv.DictReader(file) if row["network"].startswith("imagenet") == top_only
         ]
     judged = {row["network"] for row in rows if row["part"] == part and row["metric"] == "nll"}
     found: dict[Method, dict[str, ByNetwork]] = defaultdict(lambda: defaultdict(dict))
     for row in rows:
-        if row["network"] in judged and (row["part"] == part or row["metric"] == "seconds"):
+        whole = row["metric"] in ("seconds", "failed")  # of the fit, whatever it is judged on
+        if row["network"] in judged and (row["part"] == part or whole):
             by_network = found[row["method"], row["package"]][row["metric"]]
             by_network[row["network"]] = float(row["value"])
     return found

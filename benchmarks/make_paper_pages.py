@@ -63,6 +63,8 @@ def beside(made: Comparison, results: Results) -> str:
     """The rows that have one of ours, as Markdown without the title."""
     known = {*results.at.settings, *results.at.settings.values()}
     kept = replace(made, entries=tuple(e for e in made.entries if e.place in known))
+    if not kept.entries:
+        return "Nothing stands for this table at this scale.\n"
     return kept.to_markdown().partition("\n\n")[2]
 
 

@@ -150,6 +150,10 @@ def softmax(z: Array) -> Array:
     return e / e.sum(axis=1, keepdims=True)
 
 
+def pairs(p: Array) -> Array:
+    return np.stack([1 - p, p], axis=1)
+
+
 def named_metric(name: str, labels: Array, *, logits: Array | None = None,
                  probs: Array | None = None) -> float:  # fmt: skip
     """A metric of probmetrics."""
@@ -395,9 +399,7 @@ def logit_calls(z: Array, y: Array, bins: int = 15) -> Calls:
     t, labels, k = tensor(z), tensor(y), z.shape[1]
     return {
         "Calibrant": lambda: metrics.ece(Predictions(logits=z, labels=y), bins=bins),
-        "torchmetrics": lambda: multiclass_calibration_error(
-            t, labels, num_classes=k, n_bins=bins
-        ),
+        "torchmetrics": lambda: multiclass_calibration_error(t, labels, num_classes=k, n_bins=bins),
         "torch-uncertainty": lambda: uncertainty().metrics.CalibrationError(
             task="multiclass", num_classes=k, num_bins=bins
         )(t, labels),
@@ -413,8 +415,8 @@ def large() -> list[Case]:
     p, y = of_confidence(confidence, correct)
     return [
         Case("ECE of a million samples", exact_ece(p.max(axis=1), correct), ece_calls(p, y),
-             "The pixels of a few pictures. torchmetrics adds up counts and confidences in float32 "
-             "whatever it is given (the limit: PyTorch #124783)."),
+             "The pixels of a few pictures. torchmetrics' multiclass metric adds up counts and "
+             "confidences one by one in float32, whatever it is given (PyTorch #124783)."),
     ]  # fmt: skip
 
 
@@ -531,8 +533,8 @@ def interval() -> list[Case]:
             "uncertainty-calibration": theirs,
         }, "All confidences are 0.9 and 60 % are right, so the ECE is a mean and the width is "
            "known (within 20 % counts as right: bootstraps vary). uncertainty-calibration takes "
-           "alpha = 0.1 for 0.1 per cent, so its 90 % interval is a 99.9 % interval (its #13 asks "
-           "about the details). torchmetrics: its BootStrapper.", 0.2),
+           "alpha = 0.1 for 0.1 per cent, so its 90 % interval is a 99.9 % interval (its "
+           "#13 asks about such details). torchmetrics: its BootStrapper.", 0.2),
     ]  # fmt: skip
 
 
@@ -545,9 +547,9 @@ def temperatures() -> list[Case]:
         (2.0, np.float64, "2", "The plain case. All agree."),
         (2.0, np.float32, "2, all in float32", "Networks give float32. netcal's finite differences "
          "drown in its rounding, and it stays at T = 1 (netcal #48, #61)."),
-        (6.0, np.float64, "6", "Very overconfident networks are what temperature scaling is for. "
-         "LBFGS without a line search overshoots; netcal has clipped the probabilities."),
-        (20.0, np.float64, "20", "The same, further out."),
+        (6.0, np.float64, "6", "A very overconfident network. All agree."),
+        (20.0, np.float64, "20", "An extreme one. torch-uncertainty's LBFGS has no line search and "
+         "ends near T = 0; netcal has clipped the probabilities that it turns into logits."),
     ):  # fmt: skip
         z, y = draw(2000, 10, true, np.float32)
         least = exact_nll(z, y, best_temperature(z, y))
@@ -559,11 +561,11 @@ def temperatures() -> list[Case]:
 
 def attribute() -> Case:
     z, y = draw(2000, 10, 2.0)
-    p = softmax(z.astype(np.float64))
+    p, theirs = softmax(z.astype(np.float64)), netcal.scaling.TemperatureScaling()
     calls = temperature_calls(z, y)
     return Case("What the attribute called temperature holds", best_temperature(z, y), {
         "Calibrant": calls["Calibrant"],
-        "netcal": lambda: netcal.scaling.TemperatureScaling().fit(p, y).temperature.item(),
+        "netcal": lambda: theirs.fit(p, y).temperature[0],
         "torch-uncertainty": calls["torch-uncertainty"],
     }, "To divide your logits by it. netcal's is the inverse.")  # fmt: skip
 
@@ -613,11 +615,12 @@ def hard_temperatures() -> list[Case]:
     return [
         Case("Temperature, 2 of 5 classes occur: excess NLL", 0.0,
              after(temperature_calls(z, two), lambda t: exact_nll(z, two, t) - least),
-             "As above, in a fit: the number of classes is a matter of the scores."),
+             "As in case 8, in a fit: the scores say how many classes there are. scikit-learn goes "
+             "by the labels, and raises where a class is absent."),
         Case("Temperature, every label right: NLL", 0.0,
              after(temperature_calls(z, right), lambda t: exact_nll(z, right, t)),
-             "No best T exists: the NLL falls to 0 as T does. Any small T above 0 will do (NLL under "
-             "0.01 counts as right).", near_zero=0.01),
+             "No best T exists: the NLL falls to 0 as T does. Any small T above 0 will do: an NLL "
+             "under 0.01 counts as right.", near_zero=0.01),
         Case("Temperature, labels against the logits: share of predictions kept", 1.0,
              after(temperature_calls(z, reverse), lambda t: float(t > 0)),
              "Temperature scaling promises to keep every prediction. A negative T turns them all "
@@ -630,7 +633,7 @@ def platt() -> list[Case]:
     odds = rng.standard_normal(3000) * 4
     y = (rng.random(3000) < 1 / (1 + np.exp(-(0.5 * odds - 0.5)))).astype(int)
     p = 1 / (1 + np.exp(-odds))
-    pair = np.stack([1 - p, p], axis=1)
+    pair = pairs(p)
 
     def loss(ab: Array) -> float:
         score = ab[0] * odds + ab[1]
@@ -669,57 +672,73 @@ def platt() -> list[Case]:
             "scikit-learn": lambda: sklearn_platt(GivenLogits, odds[:, None]),
             "probmetrics": lambda: excess(
                 pm.get_calibrator("affine-scaling").fit(pair, y).predict_proba(pair)[:, 1]),
-        }, "Given log-odds, all agree. probmetrics: \"affine-scaling\", which is the same curve; its "
+        }, "Given log-odds, all agree. probmetrics: its \"affine-scaling\", the same curve; its "
            "\"platt-logits\" raises on any input."),
     ]  # fmt: skip
 
 
-def steps() -> list[Case]:
-    rng = np.random.default_rng(13)
-    p = rng.permutation((np.arange(100) + 0.5) / 100)
-    y = (rng.random(100) < p**2).astype(int)
-    pair = np.stack([1 - p, p], axis=1)
-    lowest = float(y[np.argsort(p)[30:40]].mean())
-    chosen = int(np.argsort(p)[35])
-    mass = calibrators.HistogramBinning(bins=10, binning="mass", target="class", floor=0)
-    width = calibrators.HistogramBinning(bins=10, target="class", floor=0)
-    edge = np.repeat([0.45, 0.5, 0.55], 20)
-    hit = np.concatenate([np.arange(20) < n for n in (2, 12, 18)]).astype(int)
-    both = np.stack([1 - edge, edge], axis=1)
+def binned_by_us(p: Array, y: Array, bins: int, binning: str) -> Array:
+    c = calibrators.HistogramBinning(bins=bins, binning=binning, target="class", floor=0)
+    b = Predictions.from_binary(probs=p, labels=y)
+    return c.fit(b).transform(b).probs[:, 1]
 
-    def ours(c: calibrators.Calibrator, x: Array, labels: Array, i: int) -> float:
-        b = Predictions.from_binary(probs=x, labels=labels)
-        return float(c.fit(b).transform(b).probs[i, 1])
 
-    def theirs() -> float:
-        c = kumar.HistogramCalibrator(100, 10)
+def equal_mass_calls(p: Array, y: Array, bins: int) -> dict[str, Callable[[], Array]]:
+    """Probabilities of class 1 after histogram binning with equally many samples a bin."""
+
+    def theirs() -> Array:
+        c = kumar.HistogramCalibrator(len(p), bins)
         c.train_calibration(p, y)
-        return c.calibrate(p)[chosen]
+        return c.calibrate(p)
+
+    return {
+        "Calibrant": lambda: binned_by_us(p, y, bins, "mass"),
+        "netcal": lambda: netcal.binning.HistogramBinning(bins, equal_intervals=False)
+        .fit(p, y).transform(p),
+        "probmetrics": lambda: pm.BinaryHistogramBinningCalibrator(bins, "quantile")
+        .fit(pairs(p), y).predict_proba(pairs(p))[:, 1],
+        "uncertainty-calibration": theirs,
+    }  # fmt: skip
+
+
+def equal_mass() -> list[Case]:
+    p = (np.arange(100) + 0.5) / 100
+    y = (np.arange(100) * 0.618 % 1 < p).astype(int)
+    more = (np.arange(1000) + 0.5) / 1000
+    labels = (np.arange(1000) * 0.618 % 1 < more).astype(int)
+    return [
+        Case("Histogram binning, equal mass: one value", float(y[30:40].mean()),
+             {name: lambda call=call: call()[35]
+              for name, call in equal_mass_calls(p, y, 10).items()},
+             "100 samples, 10 bins. netcal fits it but cannot apply it."),
+        Case("Histogram binning, equal mass: how many values", 15.0,
+             {name: lambda call=call: float(len(np.unique(np.round(call(), 9))))
+              for name, call in equal_mass_calls(more, labels, 15).items()},
+             "15 bins give 15 values. Calibrant bins each of the two classes by itself and makes "
+             "rows sum to 1; 1,000 samples do not fall evenly into 15 bins, the bins of one class "
+             "are not those of the other turned round, and values between bins arise."),
+    ]  # fmt: skip
+
+
+def equal_width() -> list[Case]:
+    p = np.repeat([0.45, 0.5, 0.55], 20)
+    y = np.concatenate([np.arange(20) < n for n in (2, 12, 18)]).astype(int)
 
     def uncertain() -> float:
-        c = uncertainty().scalers.HistogramBinningScaler(num_bins=10)
-        z = np.log(edge / (1 - edge))
-        c.fit(loader(z, hit), progress=False)
+        c, z = uncertainty().scalers.HistogramBinningScaler(num_bins=10), np.log(p / (1 - p))
+        c.fit(loader(z, y), progress=False)
         return c(tensor(z)).sigmoid()[30].item()
 
     return [
-        Case("Histogram binning, equal mass: one value", lowest, {
-            "Calibrant": lambda: ours(mass, p, y, chosen),
-            "netcal": lambda: netcal.binning.HistogramBinning(10, equal_intervals=False)
-            .fit(p, y).transform(p)[chosen],
-            "probmetrics": lambda: pm.BinaryHistogramBinningCalibrator(10, "quantile")
-            .fit(pair, y).predict_proba(pair)[chosen, 1],
-            "uncertainty-calibration": theirs,
-        }, "netcal fits it but cannot apply it."),
         Case("Histogram binning, equal width: the value at 0.5", (14 / 40, 30 / 40), {
-            "Calibrant": lambda: ours(width, edge, hit, 30),
-            "netcal": lambda: netcal.binning.HistogramBinning(10).fit(edge, hit)
-            .transform(edge)[30],
+            "Calibrant": lambda: binned_by_us(p, y, 10, "width")[30],
+            "netcal": lambda: netcal.binning.HistogramBinning(10).fit(p, y).transform(p)[30],
             "torch-uncertainty": uncertain,
             "probmetrics": lambda: pm.BinaryHistogramBinningCalibrator(10)
-            .fit(both, hit).predict_proba(both)[30, 1],
-        }, "0.5 may be counted with the bin below or the one above: either answer is right. netcal "
-           "counts it with one and reads it from the other."),
+            .fit(pairs(p), y).predict_proba(pairs(p))[30, 1],
+        }, "0.5 may be counted with the bin below or with the one above: either answer is right. "
+           "netcal counts it with one and reads it from the other. Calibrant counts it below in "
+           "both classes, which for two classes is once below and once above."),
     ]  # fmt: skip
 
 
@@ -727,7 +746,7 @@ def monotone() -> list[Case]:
     rng = np.random.default_rng(17)
     p = np.sort(rng.uniform(0.02, 0.98, 60))
     y = (rng.random(60) < p**2).astype(int)
-    pair = np.stack([1 - p, p], axis=1)
+    pair = pairs(p)
     exact = exact_isotonic(p, y)
 
     def mean_score(q: Array) -> float:
@@ -774,12 +793,12 @@ def penalties() -> list[Case]:
         objective = losses.Objective("cross_entropy", "dca", weight=weight)
         return objective(z, labels) - losses.Objective("cross_entropy")(z, labels)
 
+    ours = losses.negative_entropy
     theirs = netcal.regularization.ConfidencePenalty(reduction="batchmean")
     dca = netcal.regularization.DCAPenalty
     return [
         Case("Confidence penalty: of a uniform output less that of a sure one", -math.log(10), {
-            "Calibrant": lambda: (losses.negative_entropy(flat, y)
-                                  - losses.negative_entropy(sure, y)).mean(),
+            "Calibrant": lambda: ours(flat, y).mean() - ours(sure, y).mean(),
             "netcal": lambda: theirs(flat) - theirs(sure),
             "torch-uncertainty": lambda: uncertain(flat) - uncertain(sure),
         }, "Training lowers a penalty: it must be lower for the uniform output. netcal's PyTorch "
@@ -794,7 +813,8 @@ def penalties() -> list[Case]:
 
 def cases() -> list[Case]:
     makers = (ordinary, edges, large, binned, smooth, ranking, interval, temperatures,
-              hard_temperatures, vector, platt, steps, monotone, penalties)  # fmt: skip
+              hard_temperatures, vector, platt, equal_mass, equal_width, monotone,
+              penalties)  # fmt: skip
     return [case for maker in makers for case in maker()]
 
 
@@ -820,7 +840,7 @@ def speed() -> dict[str, dict[str, float]]:
                 num_classes=100, num_bins=15)(t, labels),
             "uncertainty-calibration": lambda: kumar.get_ece(p, y, mode="marginal"),
         }, 3),
-        "temperature from logits": (temperature_calls(z, y), 3),
+        "temperature from logits": (temperature_calls(z, y), 5),
     }  # fmt: skip
     return {task: best(installed(calls), rounds=rounds) for task, (calls, rounds) in tasks.items()}
 
@@ -850,7 +870,7 @@ def is_right(value: float, case: Case) -> bool:
 
 
 def number(value: float) -> str:
-    return f"{value:.4g}".replace("-", "−")
+    return f"{value if abs(value) > 1e-9 else 0:.4g}".replace("-", "−")
 
 
 def cell(outcome: float | str | None, case: Case) -> str:
@@ -908,14 +928,13 @@ def main() -> None:
     parts = sys.argv[1:] or ["cases", "speed"]
     with contextlib.suppress(ModuleNotFoundError):
         uncertainty()
-    import time; t0=time.time()
     blocks = {"versions": versions()}
     if "cases" in parts:
         found = []
         for case in cases():
             outcomes = {name: attempt(call) for name, call in case.calls.items()}
             found.append((case, outcomes))
-            print(f"{time.time()-t0:.1f} {case.name} ({case.exact}):", outcomes, flush=True)
+            print(f"{case.name} ({case.exact}):", outcomes, flush=True)
         blocks["cases"] = case_block(found)
     if "speed" in parts:
         blocks["speed"] = speed_block(speed())

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -77,3 +79,37 @@ def test_torch_is_not_imported_for_tensors_of_others() -> None:
 def test_every_module_imports() -> None:
     for module in pkgutil.walk_packages(calibrant.__path__, "calibrant."):
         importlib.import_module(module.name)
+
+
+# --- the reference names everything -----------------------------------------------------------
+
+ROOT = Path(__file__).parents[1]
+MODULES = ("calibrators", "data", "inference", "losses", "metrics", "models", "papers", "plots",
+           "report", "study", "tables", "train")  # fmt: skip
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_reference_has_every_public_name(module: str) -> None:
+    pages = "\n".join(path.read_text() for path in (ROOT / "docs" / "api").glob("*.md"))
+    block = rf"^::: calibrant\.{module}\n    options:\n      members: (true|\[.*\])$"
+    (members,) = re.findall(block, pages, re.MULTILINE)
+    public = set(importlib.import_module(f"calibrant.{module}").__all__)
+    assert members == "true" or public <= set(re.findall(r"\w+", members))
+
+
+def test_the_guide_of_the_command_line_has_every_command() -> None:
+    from typer.main import get_command
+
+    from calibrant.cli import app
+
+    headings = re.findall(r"^## (.*)$", (ROOT / "docs" / "cli.md").read_text(), re.MULTILINE)
+    commands = get_command(app).commands
+    assert {f"`calibrant {name}`" for name in commands} <= set(
+        re.findall(r"`[^`]+`", "".join(headings))
+    )
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    text = (ROOT / "CITATION.cff").read_text()
+    assert re.search(r"^version: (.*)$", text, re.MULTILINE)[1] == calibrant.__version__
+    assert f"## [{calibrant.__version__}]" in (ROOT / "CHANGELOG.md").read_text()

@@ -79,7 +79,7 @@ def load_cifar100(folder: str | Path | None = None) -> Dataset:
 
 def _load(layout: _Layout, folder: str | Path | None) -> Dataset:
     root = data_folder(folder)
-    path, _ = first_found(root, layout.patterns, layout.name)
+    path = first_found(root, layout.patterns, layout.name)
     if path.suffix == ".npz":
         return read_own(path, name=layout.name, classes=layout.classes)
     is_binary = path.name in (layout.binary, layout.archives[1])
@@ -195,7 +195,7 @@ def load_cifar10h(folder: str | Path | None = None) -> NDArray[np.float64]:
     """
     root = data_folder(folder)
     patterns = ("cifar10h-probs.npy", "cifar10h-counts.npy", "cifar10h*.npz")
-    path, _ = first_found(root, patterns, "cifar10h")
+    path = first_found(root, patterns, "cifar10h")
     counts = _human_counts(path).astype(np.float64)
     if counts.shape[1:] != (len(CIFAR10_CLASSES),):
         raise damaged(path.name, f"has the shape {counts.shape} instead of (10000, 10)")

@@ -24,13 +24,13 @@ def data_folder(folder: str | Path | None) -> Path:
     return path
 
 
-def first_found(folder: Path, patterns: tuple[str, ...], name: str) -> tuple[Path, str]:
+def first_found(folder: Path, patterns: tuple[str, ...], name: str) -> Path:
     """The first file or folder that matches a pattern, in the order of the patterns."""
     for pattern in patterns:
         matches = sorted(folder.glob(pattern.rstrip("/")))
         for path in matches:
             if path.is_dir() == pattern.endswith("/"):
-                return path, pattern
+                return path
     raise not_found(folder, patterns, name)
 
 

@@ -102,7 +102,7 @@ def load_tiny_imagenet(folder: str | Path | None = None) -> Dataset:
 
     The test set here is the authors' validation set, since the labels of theirs are not published.
     """
-    root, _ = first_found(data_folder(folder), TINY_PATTERNS, "tiny_imagenet")
+    root = first_found(data_folder(folder), TINY_PATTERNS, "tiny_imagenet")
     classes = tuple(_lines(root / "wnids.txt"))
     train = [(name, k) for k, group in enumerate(classes)
              for name in _images(root, f"train/{group}/images")]  # fmt: skip
@@ -128,7 +128,7 @@ def load_imagenet(folder: str | Path | None = None, *, size: int = 224) -> Datas
     ``size`` x ``size`` images.
     """
     check_count("size", size, least=8, most=1024, example=224)
-    root, _ = first_found(data_folder(folder), IMAGENET_PATTERNS, "imagenet")
+    root = first_found(data_folder(folder), IMAGENET_PATTERNS, "imagenet")
     classes = tuple(sorted(entry.name for entry in _folders(root / "train")))
     strange = {entry.name for entry in _folders(root / "val")} ^ set(classes)
     if strange:

@@ -66,7 +66,7 @@ def load_news20(
     """
     for part in remove:
         check_choice("remove", part, REMOVABLE)
-    path, _ = first_found(data_folder(folder), PATTERNS, "news20")
+    path = first_found(data_folder(folder), PATTERNS, "news20")
     documents = sorted(_documents(path))
     texts: dict[str, list[list[str]]] = {"train": [], "test": []}
     labels: dict[str, list[int]] = {"train": [], "test": []}

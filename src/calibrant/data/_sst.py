@@ -49,7 +49,7 @@ def load_sst2(folder: str | Path | None = None, *, vocabulary: str = "train") ->
 
 def _load(name: str, folder: str | Path | None, vocabulary: str) -> Dataset:
     check_choice("vocabulary", vocabulary, ("train", "all"))
-    path, _ = first_found(data_folder(folder), PATTERNS, name)
+    path = first_found(data_folder(folder), PATTERNS, name)
     parsed = [parse_trees(text, f"{path.name}/{file}") for file, text in _texts(path).items()]
     sources = parsed if vocabulary == "all" else parsed[:1]
     words = Vocabulary.build(

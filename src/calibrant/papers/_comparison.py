@@ -148,7 +148,9 @@ def compare_table(paper: str, table: str, results: Results | None = None) -> Com
             kind = KINDS.get((paper, table), "main")
             ours = _ours(cells, standing, results, kind)
             entries.append(Entry(standing, row, ours=True, values=ours))
-    notes = [f"Published: ± {PUBLISHED[paper][table].spread}. {PUBLISHED[paper][table].citation}"]
+    known = PUBLISHED[paper][table]
+    spread = "" if known.spread == "none" else f"± {known.spread}. "
+    notes = [f"Published: {spread}{known.citation}"]
     if results is not None:
         notes += _notes_on_ours(results, entries)
     return Comparison(paper, table, tuple(columns), tuple(entries), tuple(notes))
@@ -222,7 +224,8 @@ def _notes_on_ours(results: Results, entries: Sequence[Entry]) -> list[str]:
     )
     over = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}" if seeds else "no"
     notes = [
-        f"Ours: scale {results.at.scale}, {over} seeds. {scale_note(results.at.scale)}",
+        f"Ours: scale {results.at.scale}, {over} {'seed' if over == '1' else 'seeds'}. "
+        f"{scale_note(results.at.scale)}",
         f"▲ ▼ above, below cross-entropy by a two-sample t-test, p < {LEVEL:g}, not corrected; "
         "△ ▽ above, below without significance.",
     ]

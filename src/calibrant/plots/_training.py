@@ -97,7 +97,7 @@ def training_curves(
             _draw_curve(ax, Curve.of(tables, variant.column), style, ", ".join(words))
     finish(ax, "epoch", _axis_words(quantity, parts, variants))
     whole_numbers(ax.xaxis)
-    if quantity.endswith(("error", "ece", "confidence")):
+    if _words_of(quantity).endswith("(%)"):
         in_per_cent(ax.yaxis)
     several = any(len(tables) > 1 for tables in found.values())
     legend(ax, title="mean ± standard error over seeds" if several else None)
@@ -252,9 +252,23 @@ def _variants(
 
 
 def _axis_words(quantity: str, parts: Sequence[str], variants: Sequence[Variant]) -> str:
-    words = WORDS.get(quantity, shown(quantity.replace("_", " ")))
+    words = _words_of(quantity)
     of_a_part = variants[0].column != quantity
     return f"{PARTS[parts[0]]} {words}" if of_a_part and len(parts) == 1 else words
+
+
+def _words_of(quantity: str) -> str:
+    """Name and unit; ``test_ece_correct`` is an ECE like any other."""
+    if quantity in WORDS:
+        return WORDS[quantity]
+    part, _, rest = quantity.partition("_")
+    if part in PARTS and rest:
+        return f"{PARTS[part]} {_words_of(rest)}"
+    base, _, ending = quantity.rpartition("_")
+    if ending in ("correct", "incorrect") and base in WORDS:
+        name, bracket, unit = WORDS[base].partition(" (")
+        return f"{name} where {'right' if ending == 'correct' else 'wrong'}{bracket}{unit}"
+    return shown(quantity.replace("_", " "))
 
 
 # --- logits by learned epoch ------------------------------------------------------------------

@@ -71,20 +71,20 @@ class Processes:
 
 
 @contextmanager
-def processes(device: str | None = None) -> Iterator[Processes]:
+def processes() -> Iterator[Processes]:
     """Join the run that ``torchrun`` started, if any, and leave it at the end."""
     count = int(os.environ.get("WORLD_SIZE", "1"))
-    chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     if count == 1:
-        yield Processes(device=chosen)
+        yield Processes(device=device)
         return
     ours = not dist.is_initialized()
-    if chosen == "cuda":
+    if device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if ours:
-        dist.init_process_group("nccl" if chosen == "cuda" else "gloo")
+        dist.init_process_group("nccl" if device == "cuda" else "gloo")
     try:
-        yield Processes(dist.get_rank(), count, chosen)
+        yield Processes(dist.get_rank(), count, device)
     finally:
         if ours:
             dist.destroy_process_group()
