@@ -75,6 +75,12 @@ class Values:
         seeds = sorted(set.intersection(*map(set, columns)))
         return [sum(column[seed] for column in columns) / len(columns) for seed in seeds]
 
+    def paired(self, a: tuple[str, str], b: tuple[str, str]) -> tuple[list[float], list[float]]:
+        """NLL on the test samples of two pairs of loss and repair, for the seeds of both."""
+        one, two = (self.by_seed[*pair, "test", "nll"] for pair in (a, b))
+        seeds = sorted(one.keys() & two.keys())
+        return [one[seed] for seed in seeds], [two[seed] for seed in seeds]
+
     def shown(self, loss: str, repair: str, metric: str, parts: Sequence[str] = ("test",)) -> str:
         """Mean and half the 95 % interval over seeds, in per cent where the metric is."""
         if metric == "temperature":
@@ -154,18 +160,16 @@ def pairs() -> str:
         if not (FOLDER / f"{data}.parquet").exists():
             continue
         v = Values(data)
+        seeds = len(v.over("cross_entropy", "TS", ["test"], "nll"))
         means = {
             (loss, repair): summarise(values).mean
             for loss in v.losses for repair in REPAIRS
-            if (values := v.over(loss, repair, ["test"], "nll"))
+            if len(values := v.over(loss, repair, ["test"], "nll")) == seeds
         }  # fmt: skip
         (loss, repair), _ = min(means.items(), key=lambda item: item[1])
-        seeds = len(v.over("cross_entropy", "TS", ["test"], "nll"))
         row = [name, str(seeds), f"{loss}, {repair}", v.shown(loss, repair, "nll")]
         for other in ("none", "TS"):
-            a = v.over(loss, repair, ["test"], "nll")
-            b = v.over("cross_entropy", other, ["test"], "nll")
-            found = compare_runs(a, b, paired=True)
+            found = compare_runs(*v.paired((loss, repair), ("cross_entropy", other)), paired=True)
             sure = "" if math.isnan(found.low) else f" ({found.low:+.3f} to {found.high:+.3f})"
             row.append(f"{found.difference:+.3f}{sure}")
         row.append(

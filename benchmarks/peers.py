@@ -870,7 +870,7 @@ def is_right(value: float, case: Case) -> bool:
 
 
 def number(value: float) -> str:
-    return f"{value if abs(value) > 1e-9 else 0:.4g}".replace("-", "−")
+    return f"{value if abs(value) > 1e-5 else 0:.4g}".replace("-", "−")
 
 
 def cell(outcome: float | str | None, case: Case) -> str:

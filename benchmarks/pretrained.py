@@ -67,7 +67,8 @@ def read(path: Path) -> tuple[Predictions, bool]:
     """Predictions; those of the top class alone become two classes, wrong and right."""
     with np.load(path, allow_pickle=False) as data:
         if "confidence" in data.files:
-            c = data["confidence"].astype(np.float64)
+            # Known to float32: a 1 is a number that rounds to it, and its rest is not exactly 0.
+            c = np.minimum(data["confidence"].astype(np.float64), 1 - 2.0**-25)
             probs = np.stack([1 - c, c], axis=1)
             return Predictions(probs=probs, labels=data["correct"].astype(int)), True
         kind = "logits" if "logits" in data.files else "probs"

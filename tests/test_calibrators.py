@@ -537,3 +537,36 @@ def test_real_resnet(shared: Path) -> None:
     c = TemperatureScaling().fit(val)
     assert c.temperature_ == pytest.approx(2.395, abs=1e-3)
     assert metrics.ece(c.transform(test)) == pytest.approx(0.0113, abs=5e-5)
+
+
+@pytest.mark.parametrize("binning", ["width", "mass"])
+@pytest.mark.parametrize("kind", [HistogramBinning, ScalingBinning])
+def test_bins_of_two_classes_are_those_of_one(kind: type, binning: str) -> None:
+    rng = np.random.default_rng(3)
+    p1 = rng.random(1000).round(2)  # ties, and values on the edges of ten bins
+    labels = (rng.random(1000) < p1**2).astype(int)
+    p = Predictions(probs=np.stack([1 - p1, p1], axis=1), labels=labels)
+    c = kind(target="class", bins=10, binning=binning).fit(p)
+    out = c.transform(p).probs
+    assert len(np.unique(out[:, 1].round(12))) <= 10
+    index = np.searchsorted(c.edges_[1], probs_of(c, p), side="left")
+    np.testing.assert_allclose(out[:, 1], c.values_[1][index], rtol=1e-12)
+    if kind is HistogramBinning:
+        for b in np.unique(index):
+            inside = index == b
+            mean = (labels[inside].sum() + 0.5) / (inside.sum() + 1)
+            np.testing.assert_allclose(out[inside, 1], mean, rtol=1e-12)
+
+
+def probs_of(c: HistogramBinning | ScalingBinning, p: Predictions) -> np.ndarray:
+    """Probabilities of the second class as the bins see them."""
+    z = p.logits / getattr(c, "temperature_", 1.0)
+    z = z - z.max(axis=1, keepdims=True)
+    return np.exp(z[:, 1]) / np.exp(z).sum(axis=1)
+
+
+def test_a_probability_of_one_half_is_in_one_bin_of_two_classes() -> None:
+    p1 = np.array([0.5] * 4 + [0.6] * 4)
+    p = Predictions(probs=np.stack([1 - p1, p1], axis=1), labels=[1, 0, 0, 0, 1, 1, 1, 0])
+    c = HistogramBinning(target="class", bins=2, floor=0.0).fit(p)
+    np.testing.assert_allclose(c.transform(p).probs[:, 1], [0.25] * 4 + [0.75] * 4)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -25,6 +27,7 @@ from calibrant.metrics._sample import Ranked
 from calibrant.predictions import Confidences, Predictions
 
 Target = Literal["top", "class"]
+ROUNDING = 1e-12  # more than rounding moves a probability
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -50,6 +53,24 @@ class _Binned(Calibrator):
         rows = 1 if self.target == "top" else self.num_classes_
         if len(self.edges_) != rows or self.values_.shape[1] != self.edges_.shape[1] + 1:
             raise InputError("edges_ and values_ must have one row for the top class, or K.")
+
+    def _learn_tables(
+        self,
+        columns: Iterable[tuple[Float64, Float64]],
+        weights: Float64 | None,
+        prior: float,
+        num_classes: int,
+    ) -> None:
+        """Edges of the bins of each column, and the mean of what belongs to it in each bin."""
+        two_classes = self.target == "class" and num_classes == 2  # noqa: PLR2004
+        tables = []
+        for x, y in islice(columns, int(two_classes), None):
+            edges = bin_edges(x, weights, self.bins, self.binning) + ROUNDING * two_classes
+            tables.append((edges, bin_means(x, y, weights, edges, prior=prior)))
+        if two_classes:  # a mirrored bin is closed below: what is on an edge must not part
+            ((edges, means),) = tables
+            tables.insert(0, ((1 - edges)[::-1], (1 - means)[::-1]))
+        self.edges_, self.values_ = (np.stack(column) for column in zip(*tables, strict=True))
 
     def _mapped(self, ops: Any, z: Any, learned: Any) -> Any:
         """Calibrated probabilities of logits."""
@@ -117,7 +138,8 @@ class HistogramBinning(_Binned):
         sample of the fit gives its middle.
     target
         ``"top"``: the confidence in the predicted class, as Wang et al. (2021); the other classes
-        share the rest as before. ``"class"``: each class by itself, then rows are normalised.
+        share the rest as before. ``"class"``: each class by itself, then rows are normalised; of
+        two classes the second, and the first gets the rest.
     floor
         Samples of each outcome added to every bin, so that no probability is exactly 0 or 1. None
         means 0 for ``"top"`` (accuracies as they are; the NLL may be infinite) and a half for
@@ -147,11 +169,7 @@ class HistogramBinning(_Binned):
         else:
             columns = class_columns(p)
             prior = 0.5 if self.floor is None else self.floor
-        tables = []
-        for x, hit in columns:
-            edges = bin_edges(x, weights, self.bins, self.binning)
-            tables.append((edges, bin_means(x, hit, weights, edges, prior=prior)))
-        self.edges_, self.values_ = (np.stack(column) for column in zip(*tables, strict=True))
+        self._learn_tables(columns, weights, prior, p.num_classes)
 
     def _forward(self, ops: Any, z: Any, learned: Any) -> Any:
         return self._mapped(ops, z, learned)
@@ -191,11 +209,7 @@ class ScalingBinning(_Binned):
             columns = iter([confidence_column(p, self.temperature_)])
         else:
             columns = (x for x, _ in class_columns(p, self.temperature_))
-        tables = []
-        for x in columns:
-            edges = bin_edges(x, weights, self.bins, self.binning)
-            tables.append((edges, bin_means(x, x, weights, edges)))
-        self.edges_, self.values_ = (np.stack(column) for column in zip(*tables, strict=True))
+        self._learn_tables(((x, x) for x in columns), weights, 0.0, p.num_classes)
         if self.target == "top":  # empty bins below 1 / K would move the prediction
             self.values_ = np.maximum(self.values_, (1 + 1e-5) / p.num_classes)
 
