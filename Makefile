@@ -32,12 +32,13 @@ lint: $(READY)  ## format, lint, types, layers
 
 check: lint test  ## all of the above, and the tests: warnings are errors, doctests run
 
-bench: $(READY)  ## ratios against floors and peers; rewrites the tables in benchmarks/
-	$(BIN)/python benchmarks/run.py
+bench: $(READY)  ## ratios against floors and peers; rewrites docs/benchmarks.md and docs/comparison.md
+	$(BIN)/python benchmarks/metrics.py
 	$(BIN)/python benchmarks/calibrators.py
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/study.py
+	$(BIN)/python benchmarks/peers.py
 
 docs: $(READY)  ## the documentation site, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

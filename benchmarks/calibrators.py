@@ -14,8 +14,7 @@ from calibrant.calibrators import (
     TemperatureScaling,
     VectorScaling,
 )
-from pages import BENCHMARKS, fill
-from run import best, machine, table
+from common import BENCHMARKS, best, fill, machine, table
 
 N, K = 50_000, 1_000
 

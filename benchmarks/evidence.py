@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from calibrant.inference import compare_runs, summarise
 from calibrant.metrics import METRICS
 from calibrant.results import read_all
-from pages import DOCS, ROOT, fill
+from common import DOCS, ROOT, fill
 
 FOLDER = ROOT / "evidence"
 PAGE = DOCS / "which.md"

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from calibrant.losses import LOSSES, Objective
 from calibrant.models import build
-from pages import BENCHMARKS, fill
-from run import best, machine, table
+from common import BENCHMARKS, best, fill, machine, table
 
 SIZES = {(128, 10): 100, (4096, 1000): 1}
 OPTIONS: dict[str, dict] = {"avuc": {"threshold": 1.0}}

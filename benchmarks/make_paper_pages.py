@@ -22,7 +22,7 @@ from calibrant.papers import (
     paper_at,
     scale_of,
 )
-from pages import DOCS, fill
+from common import DOCS, fill
 
 
 def number(value: float) -> str:

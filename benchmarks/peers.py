@@ -51,8 +51,7 @@ from torchmetrics.wrappers import BootStrapper
 
 from calibrant import Confidences, Predictions, calibrators, losses, metrics
 from calibrant.inference import intervals
-from pages import DOCS, fill
-from run import best, machine
+from common import DOCS, best, fill, machine
 
 PAGE = DOCS / "comparison.md"
 PACKAGES = {
@@ -714,9 +713,7 @@ def equal_mass() -> list[Case]:
         Case("Histogram binning, equal mass: how many values", 15.0,
              {name: lambda call=call: float(len(np.unique(np.round(call(), 9))))
               for name, call in equal_mass_calls(more, labels, 15).items()},
-             "15 bins give 15 values. Calibrant bins each of the two classes by itself and makes "
-             "rows sum to 1; 1,000 samples do not fall evenly into 15 bins, the bins of one class "
-             "are not those of the other turned round, and values between bins arise."),
+             "15 bins give 15 values, also where 1,000 samples do not fall evenly into them."),
     ]  # fmt: skip
 
 
@@ -737,8 +734,7 @@ def equal_width() -> list[Case]:
             "probmetrics": lambda: pm.BinaryHistogramBinningCalibrator(10)
             .fit(pairs(p), y).predict_proba(pairs(p))[30, 1],
         }, "0.5 may be counted with the bin below or with the one above: either answer is right. "
-           "netcal counts it with one and reads it from the other. Calibrant counts it below in "
-           "both classes, which for two classes is once below and once above."),
+           "netcal counts it with one and reads it from the other."),
     ]  # fmt: skip
 
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from calibrant import Confidences, Predictions, metrics
 from calibrant.calibrators import CALIBRATORS, HistogramBinning, TemperatureScaling, automatic
-from pages import ROOT
+from common import ROOT
 
 OUT = ROOT / "evidence" / "pretrained.csv"
 COLUMNS = ("network", "part", "package", "method", "metric", "value")

@@ -12,8 +12,7 @@ from calibrant.metrics import METRICS
 from calibrant.results import Store
 from calibrant.study import Local, Study, run_study
 from calibrant.study._execute import evaluate
-from pages import BENCHMARKS, fill
-from run import machine, table
+from common import BENCHMARKS, fill, machine, table
 
 SLOW = ("kde_ece", "skce", "mmce", "sweep_ece")  # quadratic, or seconds on purpose
 

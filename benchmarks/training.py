@@ -25,8 +25,7 @@ from calibrant.train import Recipe, choose_precision, train
 from calibrant.train._forward import forward, network_for
 from calibrant.train._inputs import Inputs
 from calibrant.train._processes import Processes
-from pages import BENCHMARKS, fill
-from run import machine, table
+from common import BENCHMARKS, fill, machine, table
 
 COUNT, BATCH, ROUNDS = 2560, 128, 3
 RECIPE = Recipe(epochs=1, batch_size=BATCH, schedule="constant", learning_rate=0.01, crop=4,

@@ -7,8 +7,6 @@ slows all of them, and ratios of the best rounds are what remains.
 
 from __future__ import annotations
 
-import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -16,7 +14,6 @@ import time
 import tracemalloc
 import warnings
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -29,22 +26,10 @@ import calibrant
 from calibrant import Predictions, metrics
 from calibrant.inference import intervals
 from calibrant.measure import PANEL
-from pages import BENCHMARKS, fill
+from common import BENCHMARKS, best, fill, machine, table
 
-ROUNDS = 7
 N, K = 50_000, 1_000
 STREAM_ROWS, STREAM_CLASSES, STREAM_SHARDS = 10_000_000, 10, 10
-
-
-def best(contestants: dict[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, float]:
-    """Best seconds of each contestant over interleaved rounds."""
-    times = dict.fromkeys(contestants, float("inf"))
-    for _ in range(rounds):
-        for name, run in contestants.items():
-            start = time.perf_counter()
-            run()
-            times[name] = min(times[name], time.perf_counter() - start)
-    return times
 
 
 def data() -> tuple[np.ndarray, np.ndarray]:
@@ -177,18 +162,6 @@ def imports() -> list[tuple[str, str, str]]:
          f"{times['calibrant'] - times['python']:.3f} s", "< 0.3 s"),
         ("… of which NumPy", f"{times['numpy'] - times['python']:.3f} s", ""),
     ]  # fmt: skip
-
-
-def table(rows: list[tuple[str, str, str]]) -> str:
-    lines = ["| what | measured | target |", "|---|---|---|"]
-    return "\n".join(lines + [f"| {a} | {b} | {c} |" for a, b, c in rows])
-
-
-def machine() -> str:
-    names = ("numpy", "scipy", "torch", "pyarrow", "netcal", "torchmetrics")
-    packages = ", ".join(f"{name} {version(name)}" for name in names)
-    return (f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}; "
-            f"{packages}.")  # fmt: skip
 
 
 def main() -> None:

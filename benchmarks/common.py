@@ -1,0 +1,49 @@
+"""What the scripts share: interleaved timing, and refilling the marked parts of a page."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+BENCHMARKS = DOCS / "benchmarks.md"
+ROUNDS = 7
+
+
+def fill(page: Path, name: str, text: str) -> None:
+    """Put a text between ``<!-- name -->`` and ``<!-- end -->``; the page must have them once."""
+    pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+    old = page.read_text(encoding="utf-8")
+    new, count = pattern.subn(lambda match: f"{match[1]}{text.rstrip()}\n{match[2]}", old)
+    if count != 1:
+        raise SystemExit(f"{page.name} must have one part marked {name!r}, it has {count}")
+    page.write_text(new, encoding="utf-8")
+
+
+def best(contestants: dict[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, float]:
+    """Best seconds of each contestant over interleaved rounds."""
+    times = dict.fromkeys(contestants, float("inf"))
+    for _ in range(rounds):
+        for name, run in contestants.items():
+            start = time.perf_counter()
+            run()
+            times[name] = min(times[name], time.perf_counter() - start)
+    return times
+
+
+def table(rows: list[tuple[str, str, str]]) -> str:
+    lines = ["| what | measured | target |", "|---|---|---|"]
+    return "\n".join(lines + [f"| {a} | {b} | {c} |" for a, b, c in rows])
+
+
+def machine() -> str:
+    names = ("numpy", "scipy", "torch", "pyarrow", "netcal", "torchmetrics")
+    packages = ", ".join(f"{name} {version(name)}" for name in names)
+    return (f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}; "
+            f"{packages}.")  # fmt: skip
