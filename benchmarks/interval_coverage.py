@@ -7,6 +7,10 @@ probability of each outcome in place of the outcome.
 
     python benchmarks/interval_coverage.py [--size 1000] [--simulations 400] [--replicates 500]
                                            [--seed 0]
+    python benchmarks/interval_coverage.py --near-certain [--replicates 500]
+
+The second form takes models that always state one confidence, near 100 % or not, and answer few
+questions. Their coverage is exact: intervals for every number of errors, weighted by its chance.
 """
 
 from __future__ import annotations
@@ -14,10 +18,12 @@ from __future__ import annotations
 import argparse
 import time
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 
 import numpy as np
+from scipy.stats import binom
 
-from calibrant import Predictions, metrics
+from calibrant import Confidences, Predictions, metrics
 from calibrant.inference import ece_test, intervals, skce_test, spiegelhalter_test
 from calibrant.metrics._sample import Ranked
 
@@ -32,6 +38,7 @@ def softmax(z: np.ndarray) -> np.ndarray:
     return e / e.sum(axis=1, keepdims=True)
 
 
+@cache
 def truth(temperature: float) -> dict[str, float]:
     z = np.random.default_rng(12345).normal(0, SPREAD, (DRAWS, CLASSES))
     stated, true = softmax(z), softmax(z / temperature)
@@ -65,13 +72,44 @@ def simulate(job: tuple[float, int, int, int]) -> tuple[dict[str, int], dict[str
     labels = (z / temperature + rng.gumbel(size=z.shape)).argmax(axis=1)
     p = Predictions(logits=z, labels=labels)
     found = intervals(p, COVERED, replicates=replicates, seed=seed)
-    true = TRUTH[temperature]
+    true = truth(temperature)
     sides = {k: int(true[k] > i.high + 1e-12) - int(true[k] < i.low) for k, i in found.items()}
     tests = (spiegelhalter_test(p), ece_test(p, draws=199), skce_test(p, draws=199))
     return sides, {test.name: test.p_value < 0.05 for test in tests}
 
 
-TRUTH = {t: truth(t) for t in TEMPERATURES}
+# Samples, the confidence stated, and the chance of being right.
+NEAR_CERTAIN = (
+    (30, 0.99, 0.93), (60, 0.999, 0.95), (100, 0.9999, 0.97), (30, 0.999, 0.97), (100, 0.99, 0.96),
+    (100, 0.98, 0.96), (100, 0.97, 0.97), (100, 0.95, 0.92), (60, 0.97, 0.999), (50, 0.6, 0.5),
+    (50, 0.6, 0.7),
+)  # fmt: skip
+ONE_CONFIDENCE = ("accuracy", "ece", "debiased_ece", "smooth_ece", "overconfidence_error", "skce")
+
+
+def near_certain(job: tuple[int, float, float, int]) -> dict[str, float]:
+    """Chance that each interval holds the truth."""
+    size, says, is_right, replicates = job
+    gap = is_right - says
+    true = {"accuracy": is_right, "overconfidence_error": says * max(-gap, 0), "skce": gap**2}
+    true |= dict.fromkeys(("ece", "debiased_ece", "smooth_ece"), abs(gap))
+    covered = dict.fromkeys(ONE_CONFIDENCE, 0.0)
+    for wrong in range(size + 1):
+        chance = binom.pmf(wrong, size, 1 - is_right)
+        if chance > 1e-5:
+            p = Confidences(confidence=[says] * size, correct=np.arange(size) >= wrong)
+            for name, i in intervals(p, ONE_CONFIDENCE, replicates=replicates).items():
+                covered[name] += chance * (i.low - 1e-12 <= true[name] <= i.high + 1e-12)
+    return covered
+
+
+def print_near_certain(replicates: int) -> None:
+    print("   N  says  is right" + "".join(f"  {name:>20s}" for name in ONE_CONFIDENCE))
+    jobs = [(*case, replicates) for case in NEAR_CERTAIN]
+    with ProcessPoolExecutor(2) as pool:
+        for (size, says, is_right, _), row in zip(jobs, pool.map(near_certain, jobs), strict=True):
+            shares = "".join(f"  {100 * row[name]:18.1f} %" for name in ONE_CONFIDENCE)
+            print(f"{size:4d} {says:6g} {is_right:7g}{shares}", flush=True)
 
 
 def main() -> None:
@@ -80,7 +118,11 @@ def main() -> None:
     parser.add_argument("--simulations", type=int, default=400)
     parser.add_argument("--replicates", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--near-certain", action="store_true", help="models of one confidence")
     a = parser.parse_args()
+    if a.near_certain:
+        print_near_certain(a.replicates)
+        return
     start = time.time()
     print(f"N = {a.size:,}, {a.simulations} simulations, {a.replicates} replicates")
     with ProcessPoolExecutor(2) as pool:
@@ -92,7 +134,7 @@ def main() -> None:
                 sides = np.array([row[0][name] for row in rows])
                 below, inside, above = (100 * np.mean(sides == s) for s in (-1, 0, 1))
                 print(f"  {name:14s} {below:5.1f} {inside:6.1f} {above:5.1f}   "
-                      f"(truth {TRUTH[t][name]:.5f})")  # fmt: skip
+                      f"(truth {truth(t)[name]:.5f})")  # fmt: skip
             for name in rows[0][1]:
                 share = 100 * np.mean([row[1][name] for row in rows])
                 print(f"  {name + ' test':18s} rejects {share:5.1f} %", flush=True)

@@ -107,13 +107,14 @@ class Brute:
                    for b in self.bins(15, "width"))  # fmt: skip
 
     def debiased_ece(self, bins: int = 15) -> float:
-        total = 0.0
+        total, kept = 0.0, 0
         for b in self.bins(bins, "mass"):
             if len(b) >= 2:
                 a = self.hit[b].mean()
                 gap = a - self.conf[b].mean()
-                total += len(b) / self.n * (gap**2 - a * (1 - a) / (len(b) - 1))
-        return math.sqrt(max(total, 0))
+                total += len(b) * (gap**2 - a * (1 - a) / (len(b) - 1))
+                kept += len(b)
+        return math.sqrt(max(total / kept, 0)) if kept > self.n / 2 else math.nan
 
     def sweep_ece(self, norm: float = 1) -> float:
         best = 1
@@ -167,17 +168,19 @@ class Brute:
         width = float(np.median(gaps)) or float(np.mean(gaps)) or 1.0
         return self._kernel_sum(width, False) / (self.n * (self.n - 1))
 
-    def kde_ece(self, bandwidth: float) -> float:
+    def kde_ece(self, bandwidth: float, norm: float = 1) -> float:
         if self.n < 2:
             return math.nan
-        total = 0.0
+        gaps = []
         for i in range(self.n):
             a, b = self.conf / bandwidth, self.s * self.conf / bandwidth
             doubt = math.log(self.s[i]) - math.log1p(self.s[i])
             kernel = np.exp(a * math.log(self.conf[i]) + b * doubt - betaln(a + 1, b + 1))
             kernel[i] = 0
-            total += abs(kernel @ self.hit / kernel.sum() - self.conf[i])
-        return total / self.n
+            gaps.append(abs(kernel @ self.hit / kernel.sum() - self.conf[i]))
+        if norm == math.inf:
+            return max(gaps)
+        return np.mean([gap**norm for gap in gaps]) ** (1 / norm)
 
     # --- ranking: smaller s is more confident -------------------------------------------------
 

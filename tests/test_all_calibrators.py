@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import math
 import tracemalloc
@@ -616,6 +618,14 @@ BAD_PARAMETERS = [
     lambda: TemperatureScaling(softness=0),
     lambda: TemperatureScaling(form="bins"),
     lambda: TemperatureScaling(bounds=(2, 1)),
+    lambda: TemperatureScaling(bounds=(1, 2, 3)),
+    lambda: TemperatureScaling(bounds=5),
+    lambda: TemperatureScaling(bounds=("a", 2)),
+    lambda: HistogramBinning(floor="a"),
+    lambda: Isotonic(floor="a"),
+    lambda: VectorScaling(seed=-1),
+    lambda: VectorScaling(seed=None, strength=1.0),
+    lambda: CrossFitted(TemperatureScaling(), seed=None),
     lambda: HistogramBinning(binning="quantile"),
     lambda: HistogramBinning(target="all"),
     lambda: HistogramBinning(floor=-1),
@@ -630,6 +640,20 @@ BAD_PARAMETERS = [
     lambda: CrossFitted("temperature"),
     lambda: CrossFitted(TemperatureScaling(), folds=1),
 ]
+
+
+WEIRD = [None, "x", "", "cv", [], [1], [1, "a"], [2, 1, 0], [[1, 2]], {"a": 1}, True, -1, 0, 1.5,
+         math.inf, math.nan]  # fmt: skip
+
+
+@pytest.mark.parametrize("method", CALIBRATORS)
+def test_any_value_of_a_parameter_is_taken_or_refused_with_a_sentence(method: str) -> None:
+    """A JSON value from the command line or a study file never ends in another error."""
+    kind = CALIBRATORS[method]
+    for field in (field for field in dataclasses.fields(kind) if field.init):
+        for value in WEIRD:
+            with contextlib.suppress(InputError):
+                kind(**{field.name: value})._check()
 
 
 @pytest.mark.parametrize("number", range(len(BAD_PARAMETERS)))

@@ -119,7 +119,7 @@ def test_range(metric: metrics.Metric, z: np.ndarray, seed: int) -> None:
     labels = np.random.default_rng(seed).integers(0, z.shape[1], len(z))
     got = value(metric, logits=z, labels=labels)
     undefined = metric.name in {
-        "auroc", "aupr_success", "aupr_error", "fpr95", "skce", "kde_ece",
+        "auroc", "aupr_success", "aupr_error", "fpr95", "skce", "kde_ece", "debiased_ece",
     }  # fmt: skip
     if math.isnan(got):
         assert undefined
@@ -289,7 +289,8 @@ def test_relations_between_metrics(confidence: np.ndarray, seed: int) -> None:
     assert difference <= ece + 1e-12  # one bin cannot see more than many
     assert ece <= metrics.ece(c, norm=2) + 1e-12 <= metrics.mce(c) + 2e-12  # norms rise
     assert ece <= metrics.label_binned_ece(c) + 1e-12  # Jensen
-    assert metrics.debiased_ece(c) <= metrics.adaptive_ece(c, norm=2) + 1e-12
+    if metrics.reliability(c, binning="mass").count.min() >= 2:  # none is left out
+        assert metrics.debiased_ece(c) <= metrics.adaptive_ece(c, norm=2) + 1e-12
     assert difference <= metrics.smooth_ece(c) + 1e-6
     assert metrics.ece(c, bins=1) == pytest.approx(difference, abs=1e-12)
     flipped = Confidences(confidence=1 - confidence, correct=~correct)

@@ -12,7 +12,7 @@ import torch
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit, log_softmax, logsumexp, softmax
 
-from calibrant import Predictions, metrics
+from calibrant import InputError, Predictions, metrics
 from calibrant._arrays import fold_numbers
 from calibrant._checks import CalibrationWarning, ConvergenceError
 from calibrant.calibrators import (
@@ -570,3 +570,37 @@ def test_a_probability_of_one_half_is_in_one_bin_of_two_classes() -> None:
     p = Predictions(probs=np.stack([1 - p1, p1], axis=1), labels=[1, 0, 0, 0, 1, 1, 1, 0])
     c = HistogramBinning(target="class", bins=2, floor=0.0).fit(p)
     np.testing.assert_allclose(c.transform(p).probs[:, 1], [0.25] * 4 + [0.75] * 4)
+
+
+def test_selection_refuses_bad_seeds_and_folds() -> None:
+    p = make(40, 3, 0)
+    for arguments, message in (
+        ({"seed": -1}, "seed must be a whole number"),
+        ({"seed": None}, "seed must be a whole number"),
+        ({"folds": 50}, "folds must be at most 40, the number of samples; got 50. Try folds=5"),
+        ({"folds": 1}, "folds must be a whole number from 2"),
+        ({"standard_errors": "a"}, "standard_errors must be at least 0"),
+    ):
+        with pytest.raises(InputError, match=message):
+            select_calibrator(p, ["temperature"], **arguments)
+    with pytest.raises(InputError, match=r"folds must be at most 3, .*Try folds=3"):
+        select_calibrator(p.take(np.arange(3)), ["temperature"])
+    with pytest.raises(InputError, match="two samples or more for folds; got 1"):
+        select_calibrator(p.take([0]), ["temperature"])
+
+
+def test_soft_binned_ece_of_large_norms_does_not_underflow() -> None:
+    confidence, correct, weights = np.full(20, 0.9), np.zeros(20), np.ones(20)
+    for form in ("bin", "label"):
+        options = {"bins": 15, "softness": 0.01, "form": form}
+        found = soft_binned_ece(confidence, correct, weights, norm=5000, **options)
+        assert found == pytest.approx(0.9, rel=1e-6)
+    near = np.full(20, 1e-3)  # gaps of 0.001: their 5000th power is 0
+    found = soft_binned_ece(near, np.zeros(20), weights, norm=5000, **options)
+    assert found == pytest.approx(1e-3, rel=1e-6)
+
+
+@pytest.mark.parametrize("wrong", ["cv", -1])
+def test_bias_strength_is_a_number(wrong: object) -> None:
+    with pytest.raises(InputError, match="bias_strength must be a finite number of at least 0; "):
+        Dirichlet(bias_strength=wrong).fit(make(40, 3, 0))

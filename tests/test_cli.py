@@ -142,6 +142,11 @@ def test_stream(tmp_path: Path) -> None:
     few = run("measure", tmp_path, "--stream", "--json", "--metrics", "auroc").stdout
     assert list(json.loads(few)["metrics"]) == ["auroc"]
     run("measure", tmp_path / "none*.parquet", "--stream", code=2)
+    run("measure", tmp_path, "--stream", "--no-intervals", "--metrics", "nll")
+    for option in (("--labels", "y.npy"), ("--level", 0.9), ("--replicates", 9), ("--seed", 0),
+                   ("--intervals",)):  # fmt: skip
+        done = run("measure", tmp_path, "--stream", *option, code=2)
+        assert f"{option[0]} must be left out with --stream" in done.stderr
     (tmp_path / "bad.parquet").write_bytes(b"PAR1nonsensePAR1")
     assert "cannot be read" in run("measure", tmp_path, "--stream", code=2).stderr
 

@@ -17,7 +17,8 @@ import torch
 
 from calibrant import Confidences, InputError, Predictions, metrics
 from calibrant._checks import ConvergenceError, NotFittedError
-from calibrant.calibrators._features import ConfidNet, FeatureCalibrator, TrustScore
+from calibrant.calibrators import ConfidNet, TrustScore
+from calibrant.calibrators._features import FeatureCalibrator
 
 SMALL: dict[str, Any] = {"hidden": (16, 8), "epochs": 3, "batch_size": 64}
 KINDS: dict[str, Callable[[], Any]] = {
@@ -393,7 +394,7 @@ def test_blocks_of_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     c = TrustScore().fit(p, features=x)
     q, y = clusters(100, 1)
     want = c.score(q, features=y)
-    monkeypatch.setattr("calibrant.calibrators._features.BLOCK_ELEMENTS", 3 * 7)
+    monkeypatch.setattr("calibrant.calibrators._trust_score.BLOCK_ELEMENTS", 3 * 7)
     assert np.array_equal(c.score(q, features=y), want)
 
 

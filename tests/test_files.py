@@ -176,6 +176,8 @@ HOSTILE = {
     "nan.csv": (b"label,logit_0,logit_1\n0,nan,2\n", "missing values|NaN"),
     "ragged.csv": (b"label,logit_0,logit_1\n0,1\n", "cannot be read"),
     "empty.csv": (b"", "cannot be read"),
+    "no rows.csv": (b"label,logit_0,logit_1\n", "must hold at least one sample; got no rows"),
+    "top label.csv": (b"confidence,correct\n0.9,1\n", "must hold logits .or probs. and labels; "),
     "header.csv": (b"# calibrant {]\nlabel,logit_0,logit_1\n0,1,2\n", "metadata"),
     "binary.csv": (bytes(range(256)) * 4, "cannot be read|unknown"),
     "ten terabytes.safetensors": (struct.pack("<Q", len(SAFE_HEADER)) + SAFE_HEADER, "cannot"),

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from calibrant import Confidences, InputError, Predictions, metrics
 from calibrant.inference import (
@@ -174,8 +175,11 @@ def test_spiegelhalter_by_the_formula() -> None:
     assert spiegelhalter_test(p).statistic == pytest.approx(z)
     certain = Confidences(confidence=[1.0, 1.0], correct=[1, 1])
     assert spiegelhalter_test(certain).p_value == 1
-    wrong = Confidences(confidence=[1.0, 1.0], correct=[1, 0])
-    assert spiegelhalter_test(wrong).p_value == 0
+    assert spiegelhalter_test(certain).statistic == 0
+    for confidence in (1.0, 0.0):  # wrong where sure to be right, and the reverse
+        wrong = Confidences(confidence=[confidence] * 2, correct=[1, 0])
+        assert spiegelhalter_test(wrong).statistic == math.inf
+        assert spiegelhalter_test(wrong).p_value == 0
 
 
 def test_consistency_band_holds_a_calibrated_model() -> None:
@@ -286,7 +290,7 @@ def test_few_samples_decide_nothing() -> None:
 
 def test_one_sample_and_infinite_losses() -> None:
     one = Confidences(confidence=[0.7], correct=[1])
-    assert skce_test(one, draws=20).p_value == 1
+    assert math.isnan(skce_test(one, draws=20).p_value)  # no pair, no test
     p = Predictions(logits=[[0.0, -np.inf]] * 4, labels=[0, 1, 0, 1])
     _, (difference,) = paired_differences({"p": p, "q": p}, ["nll"], replicates=20)
     assert math.isnan(difference.value)
@@ -299,3 +303,74 @@ def test_bad_seeds_and_replicates(arguments: dict) -> None:
         paired_differences({"p": p, "q": p}, ["ece"], **arguments)
     with pytest.raises(InputError):
         intervals(p, ["ece"], **arguments)
+
+
+def test_near_certain_answers_prove_no_more_than_their_number() -> None:
+    for confidence in (0.99, 1 - 1e-9, 1.0):
+        right = Confidences(confidence=[confidence] * 12, correct=[1] * 12)
+        wrong = Confidences(confidence=[confidence] * 12, correct=[0] * 12)
+        names = ["accuracy", "ece", "adaptive_ece", "overconfidence_error", "mmce"]
+        found = intervals(right, names, replicates=140)
+        most = confidence - found["accuracy"].low
+        assert most > 0.2
+        for name in ("ece", "adaptive_ece", "mmce"):
+            assert found[name].low == pytest.approx(0, abs=1e-12)
+            assert found[name].high == pytest.approx(most)
+        assert found["overconfidence_error"].high == pytest.approx(confidence * most)
+        found = intervals(wrong, names, replicates=140)
+        assert found["ece"].low == pytest.approx(confidence - found["accuracy"].high)
+        assert found["ece"].high == pytest.approx(confidence)
+
+
+def test_classwise_of_certain_answers() -> None:
+    right = Predictions(probs=[[0.99, 0.01]] * 12, labels=[0] * 12)
+    found = intervals(right, ["classwise_ece", "ece"], replicates=140)
+    assert found["classwise_ece"].high == pytest.approx(found["ece"].high)  # two classes: the same
+    assert found["classwise_ece"].low == pytest.approx(0, abs=1e-12)
+    many = Predictions(logits=np.eye(100)[np.arange(12)] * 12, labels=np.arange(12))
+    high = intervals(many, ["classwise_ece"], replicates=140)["classwise_ece"].high
+    assert 0.004 < high < 0.01  # a share of 0.24 wrong makes 2 * 0.24 / 100
+
+
+@pytest.mark.parametrize(
+    ("size", "says", "is_right"), [(30, 0.99, 0.93), (60, 0.999, 0.95), (100, 0.98, 0.96)]
+)
+def test_intervals_of_near_certain_models_cover(size: int, says: float, is_right: float) -> None:
+    """Coverage by adding up the chances of every number of errors; it was 88, 94 and 77 %."""
+    covered = 0.0
+    for wrong in range(size // 3):
+        p = Confidences(confidence=[says] * size, correct=np.arange(size) >= wrong)
+        found = intervals(p, ["ece"], replicates=140)["ece"]
+        inside = found.low <= says - is_right <= found.high
+        covered += inside * binom.pmf(wrong, size, 1 - is_right)
+    assert covered >= 0.93
+
+
+def test_risk_of_all_right_and_all_wrong_answers_is_an_interval() -> None:
+    right = Confidences(confidence=np.linspace(0.5, 0.9, 20), correct=[1] * 20)
+    found = intervals(right, ["accuracy", "aurc", "eaurc"], replicates=40)
+    low = found["accuracy"].low
+    assert (found["aurc"].low, found["aurc"].high) == pytest.approx((0, 1 - low))  # by chance
+    assert (found["eaurc"].low, found["eaurc"].high) == pytest.approx((0, -low * math.log(low)))
+    wrong = Confidences(confidence=np.linspace(0.5, 0.9, 20), correct=[0] * 20)
+    found = intervals(wrong, ["accuracy", "aurc", "eaurc"], replicates=40)
+    r = 1 - found["accuracy"].high
+    assert found["aurc"].low == pytest.approx(r + (1 - r) * math.log(1 - r))  # a perfect ranking
+    assert found["aurc"].high == 1
+    assert found["eaurc"].high == pytest.approx(-(1 - r) * math.log(1 - r))
+    assert set(intervals(right, ["accuracy"], replicates=40)) == {"accuracy"}
+
+
+def test_undefined_values_have_undefined_intervals() -> None:
+    few = Confidences(confidence=np.linspace(0.5, 0.9, 12), correct=[1, 0] * 6)
+    found = intervals(few, ["debiased_ece"], replicates=140)["debiased_ece"]
+    assert all(map(math.isnan, (found.value, found.low, found.high)))
+    # Of 28 samples most share a bin with another, in most resamples too.
+    more = Confidences(confidence=np.linspace(0.5, 0.9, 28), correct=[1, 0] * 14)
+    found = intervals(more, ["debiased_ece"], replicates=140)["debiased_ece"]
+    assert found.low <= found.high
+
+
+def test_band_checks_its_bins() -> None:
+    with pytest.raises(InputError, match="bins must be a whole number"):
+        consistency_band(population(1, 30, 0), bins=0)

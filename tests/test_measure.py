@@ -10,7 +10,8 @@ import pytest
 
 from calibrant import Confidences, InputError, Predictions, compare, measure, metrics
 from calibrant.examples import load_example
-from calibrant.measure import PANEL, panel_of_stream
+from calibrant.inference import samples_needed
+from calibrant.measure import PANEL, panel_of_stream, show
 from calibrant.streaming import Accumulator
 from tests.conftest import CASES
 
@@ -165,8 +166,30 @@ def test_what_cannot_be_compared() -> None:
     for models, message in (
         ({"p": p}, "two or more"),
         ([p, p], "two or more"),
+        (5, "two or more names to predictions; got int"),
+        ({"p": p.probs}, "got ndarray for 'p'"),
+        ({"p": p, "q": p.probs}, "got ndarray for 'q'"),
         ({"p": p, "q": p.take(np.arange(10))}, "same samples"),
         ({"p": p, "q": shuffled}, "same order"),
     ):
         with pytest.raises(InputError, match=message):
             compare(models)
+
+
+def test_what_rounds_to_zero_has_no_sign() -> None:
+    certain = Predictions(probs=[[1.0, 0.0]], labels=[0])
+    text = str(measure(certain, replicates=20))
+    assert text.startswith("1 sample, 2 classes")
+    assert "-0.0" not in text
+    assert show(-1e-7, percent=False) == "0.0000"
+    assert show(-1e-7, percent=True, signed=True) == "+0.00 %"
+    assert show(-0.5, percent=False, signed=True) == "-0.5000"
+
+
+def test_samples_needed() -> None:
+    assert samples_needed(0.01, 0.01, 1000) == 8000  # 2.8 squared times as many
+    assert samples_needed(-0.01, 0.01, 1000) == 8000
+    assert samples_needed(0.1, 0.01, 1000) is None  # these are enough
+    assert samples_needed(0.0, 0.01, 1000) is None
+    assert samples_needed(1e-9, 0.01, 1000) is None  # beyond a billion
+    assert samples_needed(0.1, math.nan, 1000) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import warnings
@@ -362,3 +363,69 @@ def test_a_probability_an_ulp_above_one() -> None:
 def test_logits_at_the_ends_of_float64() -> None:
     p = Predictions(logits=[[1e308, -1e308], [0.0, 1.0]], labels=[0, 1])
     assert p.confidence[0] == 1.0
+
+
+@pytest.mark.parametrize("norm", [2, 60, 1000, math.inf])
+def test_kde_ece_of_large_norms(norm: float) -> None:
+    z, labels = (a[:60] for a in CASES["mixed signs"])
+    p, brute = Predictions(logits=z, labels=labels), Brute(z, labels)
+    got = metrics.kde_ece(p, bandwidth=0.07, norm=norm)
+    most = brute.kde_ece(bandwidth=0.07, norm=math.inf)
+    if norm < 100:  # brute force underflows beyond
+        assert got == pytest.approx(brute.kde_ece(bandwidth=0.07, norm=norm), abs=1e-6)
+    else:
+        assert most * 60 ** (-1 / norm) - 1e-6 <= got <= most + 1e-6
+    # One sample out of reach of every other has no gap, and must not be the largest.
+    alone = Confidences(confidence=[0.001, 0.8, 0.8, 0.8], correct=[1, 1, 1, 0])
+    assert metrics.kde_ece(alone, bandwidth=1e-4, norm=norm) < 0.5
+
+
+def test_debiased_ece_is_undefined_where_nothing_can_be_estimated() -> None:
+    """Twelve samples alone in their bins, all wrong at 90 to 99 %: no noise can be subtracted."""
+    wrong = Confidences(confidence=np.linspace(0.9, 0.99, 12), correct=[0] * 12)
+    assert math.isnan(metrics.debiased_ece(wrong))
+    # Eleven of fifteen bins hold two samples, then four hold one: those are left out.
+    c = np.linspace(0.5, 0.99, 26)
+    some = Confidences(confidence=c, correct=[0] * 26)
+    pairs = c[:22].reshape(11, 2).mean(axis=1)
+    assert metrics.debiased_ece(some) == pytest.approx(math.sqrt((pairs**2).mean()))
+    assert math.isnan(metrics.debiased_ece(some.take(np.arange(20))))  # 10 of 20 are left out
+
+
+def test_debiased_square_is_unbiased() -> None:
+    """Its mean over all outcomes, each weighted by its chance, is the square of the true gap."""
+    from calibrant.metrics._binned import debiased_square
+
+    chance, mean = 0.7, 0.0
+    for outcome in itertools.product((0, 1), repeat=4):
+        c = Confidences(confidence=[0.9] * 4, correct=outcome)
+        weight = math.prod(chance if hit else 1 - chance for hit in outcome)
+        mean += weight * debiased_square(c)
+    assert mean == pytest.approx(0.2**2)
+
+
+def test_sweep_ece_of_more_samples_than_bins_may_be_asked_for() -> None:
+    n = 1_000_001
+    c = np.linspace(0.1, 0.9, n)
+    hit = np.arange(n) > n // 2  # accuracy never falls, so every sample is its own bin
+    want = np.abs(hit - c).mean()
+    assert metrics.sweep_ece(Confidences(confidence=c, correct=hit)) == pytest.approx(want)
+
+
+def test_loss_of_certain_right_answers_has_no_sign() -> None:
+    p = Predictions(probs=[[1.0, 0.0]] * 2, labels=[0, 0])
+    for value in (metrics.nll(p), metrics.mean_entropy(p), metrics.brier(p)):
+        assert math.copysign(1, value) == 1
+
+
+def test_refinement_nll_checks_what_it_is_given() -> None:
+    p = Predictions(logits=np.eye(3), labels=[0, 1, 2])
+    for arguments, message in (
+        ((np.zeros((3, 2)), None), "needs the probabilities of all classes; got ndarray"),
+        ((p, None, 5), "folds must be at most 3, the number of samples; got 5"),
+        ((p.take([0]), None), "two samples or more for folds; got 1"),
+        ((p, None, 2, -1), "seed must be a whole number"),
+    ):
+        names = ("p", "calibrator", "folds", "seed")
+        with pytest.raises(ValueError, match=message):
+            metrics.refinement_nll(**dict(zip(names, arguments, strict=False)))

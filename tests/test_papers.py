@@ -15,6 +15,7 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from calibrant import InputError
+from calibrant.cli import _papers as commands
 from calibrant.cli import app
 from calibrant.papers import (
     CLAIMS,
@@ -49,7 +50,7 @@ TABLES = [(paper, table) for paper, tables in PUBLISHED.items() for table in tab
 
 @pytest.mark.parametrize(("scale", "name"), FILES)
 def test_every_recipe_is_a_study(scale: str, name: str) -> None:
-    study = load_study(scale, name)
+    study = Study.load(RECIPES / scale / f"{name}.toml")
     assert study.runs
     assert len({run.key for run in study.runs}) == len(study.runs)
     assert all(run.telemetry for run in study.runs)
@@ -355,6 +356,23 @@ def test_dry_run_of_the_paper_scale(tmp_path: Path) -> None:
     assert len(lines) == 50  # ten settings, five losses, one run
     assert "GPU-hours" in done.output
     assert not (tmp_path / "x").exists()
+
+
+def test_formats_are_checked_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("it ran first")
+
+    monkeypatch.setattr(commands, "run_missing", never)
+    command = ["papers", "run", "wang2021", "figure4", "--out", str(tmp_path), "--format"]
+    done = CliRunner().invoke(app, [*command, "svg,pgn"])
+    assert done.exit_code == 2
+    assert "--format must be" in done.stderr
+    assert "Did you mean 'png'?" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    done = CliRunner().invoke(app, [*command, "svg, png", "--dry-run"])
+    assert done.exit_code == 0, done.output
 
 
 def test_no_results(tmp_path: Path) -> None:

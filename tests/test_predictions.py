@@ -53,10 +53,14 @@ REFUSED = {
     "objects": ({"logits": Z.astype(object), "labels": Y}, "must hold real numbers"),
     "strings": ({"logits": Z.astype(str), "labels": Y}, "must hold real numbers"),
     "complex": ({"logits": Z.astype(complex), "labels": Y}, "must hold real numbers"),
-    "1-d": ({"logits": Z[:, 0], "labels": Y}, "from_binary"),
+    "1-d": ({"logits": Z[:, 0], "labels": Y}, "both columns, prob_0 and prob_1 .*from_binary"),
     "3-d": ({"logits": Z[None], "labels": Y}, "shape"),
     "ragged": ({"logits": [[1.0, 2.0], [3.0]], "labels": [0, 1]}, "must be one array"),
-    "names without classes": ({"logits": Z, "labels": list("abca")}, "Pass classes"),
+    "names without classes": (
+        {"logits": Z, "labels": list("abca")},
+        r"Save labels as whole numbers, counted from 0 \(in Python also: classes",
+    ),
+    "objects as labels": ({"logits": Z, "labels": np.array(["a", None, 1, 0], object)}, "whole"),
     "unknown name": (
         {"logits": Z, "labels": ["cat", "dog", "catt", "cat"], "classes": ["cat", "dog", "owl"]},
         "Did you mean 'cat'",
@@ -235,3 +239,31 @@ def test_confidences() -> None:
     assert repr(c) == "Confidences(3 samples)"
     with pytest.raises(AttributeError, match="frozen"):
         c.correct = None
+
+
+def test_names_as_data_frames_give_them() -> None:
+    names = np.array(["dog", "cat", "cat", "owl"], dtype=object)
+    p = Predictions(logits=Z, labels=names, classes=["cat", "dog", "owl"])
+    assert p.labels.tolist() == [1, 0, 0, 2]
+    with pytest.raises(InputError, match="got names without classes"):
+        Predictions(logits=Z, labels=names)
+
+
+@pytest.mark.parametrize(
+    ("correct", "got"), [([1, 0, 2], "got 2 in row 2"), ([-1, 0, 1], "got -1 in row 0"),
+                         ([0.0, 1.0, 1.0], "got dtype float64")],
+)  # fmt: skip
+def test_correct_names_value_and_row(correct: list, got: str) -> None:
+    with pytest.raises(InputError, match=got):
+        Confidences(confidence=[0.5] * 3, correct=correct)
+
+
+@pytest.mark.parametrize("seed", [None, -1, 1.5])
+def test_split_checks_its_seed(seed: object) -> None:
+    with pytest.raises(InputError, match="seed must be a whole number"):
+        Predictions(logits=Z, labels=Y).split(0.5, seed=seed)
+
+
+def test_one_sample_is_one_sample() -> None:
+    assert repr(Predictions(logits=Z[:1], labels=Y[:1])).startswith("Predictions(1 sample, ")
+    assert repr(Confidences(confidence=[0.5], correct=[1])) == "Confidences(1 sample)"

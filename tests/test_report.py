@@ -8,6 +8,7 @@ import json
 import math
 import re
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,11 @@ from calibrant.report._advice import Advice, advise
 from calibrant.report._cases import confident_mistakes, sample_ids, worst_classes
 from calibrant.report._html import Html, as_html, clean, tag
 from calibrant.report._page import as_json
-from calibrant.report._study import cells_of, families, sentences
+from calibrant.report._study import cells_of, families
 from calibrant.report._tempered import ORDER, best_temperature, embedded, reach_for, series_of
 from calibrant.report._verdict import Verdict, gap_interval, verdict_of
 from calibrant.results import Store, read_all
-from calibrant.study import Study
+from calibrant.study import Study, findings
 from tests.conftest import CASES, draw
 
 DIGITS = {name: load_example(name).take(range(400)) for name in EXAMPLES}
@@ -71,6 +72,19 @@ def test_the_interval_of_the_gap_is_narrower_than_without_correlation() -> None:
     assert found.value == pytest.approx(difference.mean(), abs=1e-12)
     assert found.high - found.value == pytest.approx(half, rel=0.02)
     assert found.value - found.low == pytest.approx(half, rel=0.02)
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_few_samples_seldom_accuse_a_calibrated_model(count: int) -> None:
+    """A correlation of two samples is ±1; an interval that trusts it nearly vanishes."""
+    rng = np.random.default_rng(0)
+    accused = 0
+    for _ in range(2000):
+        confidence = 1 - 0.5 * rng.random(count)
+        correct = rng.random(count) < confidence
+        found = gap_interval(Confidences(confidence=confidence, correct=correct))
+        accused += not found.low <= 0 <= found.high
+    assert accused / 2000 <= 0.05
 
 
 def test_all_right_is_no_proof_of_caution() -> None:
@@ -529,15 +543,15 @@ def test_shifts_are_in_the_order_of_their_levels() -> None:
     assert found[2] == {"name": "other sets", "parts": ["test", "new"], "levels": None}
 
 
-def test_sentences_name_the_best(tmp_path: Path) -> None:
-    cells = cells_of(read_all(written(tmp_path, rows())))
-    found = sentences(cells)["digits", "mlp"]
-    assert found[0].startswith("Before any repair, the lowest ECE has focal, 5.")
-    assert "next is ce, 10." in found[0]
-    assert "(hardly chance: p < 0.001)" in found[0]
-    assert found[1].startswith("After repair, the lowest ECE has focal with TS, 1.5")
-    assert found[2].startswith("The lowest NLL has focal with TS, 0.15")
-    assert any(line.startswith("On fog/10: before any repair") for line in found)
+def test_the_verdict_names_the_best(tmp_path: Path) -> None:
+    folder = written(tmp_path / "s", rows())
+    write_study_report(folder, tmp_path / "r.html")
+    text = shown_text(tmp_path / "r.html")
+    for said in findings(read_all(folder))["digits", "mlp"]:
+        assert said in text
+    assert "Before any repair, focal has the lowest ECE, 5." in text
+    assert "(hardly chance: p < 0.001, paired over 3 seeds)" in text
+    assert "picked on these very samples, out of up to 4 settings" in text
 
 
 def test_a_study_without_known_metrics_still_has_a_report(tmp_path: Path) -> None:
@@ -554,8 +568,11 @@ def test_two_values_of_one_seed_are_refused(tmp_path: Path) -> None:
 
 def test_a_study_file_keeps_to_its_runs_and_answers(tmp_path: Path) -> None:
     repairs = ["none", {"name": "temperature", "label": "TS"}]
-    study = Study.parse({"data": "signals", "models": "cnn1d", "objectives": ["ce", "focal"],
+    first = {"objective": "cross_entropy", "label": "ce"}
+    shifts = ["fog/2", "fog/10", "new"]
+    study = Study.parse({"data": "signals", "models": "cnn1d", "objectives": [first, "focal"],
                          "seeds": 3, "calibrators": repairs, "metrics": ["ece"]})  # fmt: skip
+    study = replace(study, evaluation=replace(study.evaluation, shifts=tuple(shifts)))
     keys = {(run.name, run.seed): run.key for run in study.runs}
     mine = [{**r, "run": keys[r["objective"], r["seed"]], "data": "signals", "model": "cnn1d"}
             for r in rows()]  # fmt: skip
@@ -563,8 +580,10 @@ def test_a_study_file_keeps_to_its_runs_and_answers(tmp_path: Path) -> None:
     folder = written(tmp_path / "s", mine + older)
     write_study_report(folder, tmp_path / "r.html", study=study)
     text = shown_text(tmp_path / "r.html")
-    assert "After repair, focal with TS is best" in text
+    assert "After repair, focal with TS has the lowest ECE" in text
     assert "6 finished runs, 16 settings, 3 seeds" in text
+    write_study_report(written(tmp_path / "mine", mine), tmp_path / "r.html")
+    assert shown_text(tmp_path / "r.html") == text  # the study changes nothing that is said
 
 
 # --- command line and notebooks ---------------------------------------------------------------
@@ -588,7 +607,13 @@ def test_the_command_for_files(tmp_path: Path) -> None:
 def test_the_command_for_a_folder(tmp_path: Path) -> None:
     done = run(written(tmp_path / "s", rows()), "-o", tmp_path / "r.html")
     assert done.exit_code == 0, done.output
-    assert "the lowest ECE has focal" in shown_text(tmp_path / "r.html")
+    assert "focal has the lowest ECE" in shown_text(tmp_path / "r.html")
+    damaged = next((tmp_path / "s" / "results").iterdir())
+    damaged.write_bytes(b"")
+    done = run(tmp_path / "s", "-o", tmp_path / "r.html")
+    assert done.exit_code == 0
+    assert done.stderr.startswith("calibrant: warning: ")
+    assert f"1 damaged file ({damaged.name})" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -600,6 +625,10 @@ def test_the_command_for_a_folder(tmp_path: Path) -> None:
         (("p.npz", "p.npz"), "must be different files"),
         (("none.npz",), "none.npz"),
         (("s",), "holds no finished runs"),
+        (("s", "--bins", "7"), "--bins goes with files of predictions"),
+        (("s", "--level", "0.9"), "--level goes with files"),
+        (("s", "--replicates", "9"), "--replicates goes with files"),
+        (("s", "--seed", "0"), "--seed goes with files"),
         (("p.npz", "--bins", "1000"), "bins must be"),
     ],
 )

@@ -162,6 +162,13 @@ def test_refusals() -> None:
         total.result()
     with pytest.raises(InputError, match="3 classes"):
         total.update(logits=[[1.0, 2.0]], labels=[0])
+    with pytest.raises(InputError, match="labels are needed with logits or probs; got none"):
+        total.update(logits=[[1.0, 2.0, 3.0]])
+    with pytest.raises(InputError, match="batch must be Predictions; got list"):
+        total.update([[1.0, 2.0, 3.0]])
+    for wrong in (0, 1, "a", 2.5):
+        with pytest.raises(InputError, match="num_classes must be a whole number from 2"):
+            Accumulator(wrong)
     with pytest.raises(InputError, match="3 classes and 15 bins"):
         total.merge(Accumulator(3, bins=10))
     with pytest.raises(InputError, match="binning"):
@@ -260,3 +267,8 @@ def test_python_memory_of_a_pass_is_small() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 0.3 * z.nbytes  # buffers are a fixed size: under 10 % at 50,000 rows
+
+
+def test_debiased_ece_of_few_samples_is_undefined_in_a_stream_too() -> None:
+    z, labels = draw(12, 4)
+    assert math.isnan(accumulated(z, labels).result()["debiased_ece"])

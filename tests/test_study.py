@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import io
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 from calibrant import InputError, Predictions, metrics
+from calibrant._arrays import num_threads
+from calibrant._checks import CalibrationWarning
 from calibrant.calibrators import TemperatureScaling
+from calibrant.cli import _study as commands
+from calibrant.cli import app
 from calibrant.data import Dataset, load
+from calibrant.inference import compare_runs
 from calibrant.results import Store, read_all
 from calibrant.study import (
     Local,
+    Ray,
+    Status,
     Study,
     StudyError,
     answer,
+    findings,
     run_study,
     select,
     status,
@@ -117,11 +129,98 @@ def test_built_in_study() -> None:
         ({"data": [{"name": "signals", "level": n} for n in (0, 5)]}, "data must not name"),
         ({"models": [{"name": "mlp", "hidden": [n]} for n in (4, 8)]}, "models must not name"),
         ({"data": [{"size": 3}]}, "tables with a name"),
+        ({"data": 3}, "tables with a name"),
+        ({"data": "signal"}, "data must be data sets.*Did you mean 'signals'"),
+        ({"data": {"name": "signals", "train_sizes": 9}}, "Did you mean 'train_size'"),
+        ({"data": {"name": "mine.npz", "train_size": 9}}, "must be known to mine.npz"),
+        ({"models": "cnn2d"}, "models must be names.*Did you mean 'cnn1d'"),
+        ({"models": {"name": "cnn1d", "widht": 4}}, "Did you mean 'width'"),
+        ({"objectives": "focl"}, "In the objective 'focl'.*Did you mean 'focal'"),
+        ({"objectives": "focal:gama=3"}, "Did you mean 'gamma'"),
+        ({"objectives": "focal:gamma=-1"}, "In the objective 'focal:gamma=-1', gamma must be"),
+        ({"objectives": "cross_entropy + 2*mmc"}, "Did you mean 'mmce'"),
+        ({"objectives": [{"objective": "focal:gamma={}"}]}, "a list for each"),
+        ({"objectives": [{"objective": "focal:gamma={"}]}, "must close every brace"),
+        ({"objectives": [{"objective": "focal", "label": "focal {gg}"}]}, "label must have only"),
+        ({"objectives": [{"objective": "focal:gamma={g}", "g": [1], "label": "{}"}]}, r"\({g}\)"),
+        ({"objectives": [{"objective": "focal", "label": 3}]}, "texts as labels"),
+        ({"objectives": [{"objective": "focal", "recipe": "cifr"}]}, "Did you mean 'cifar'"),
+        ({"objectives": [{"objective": "focal", "recipe": 3}]}, "a name or a table"),
+        ({"objectives": [{"objective": "focal", "recipe": {"epoch": 3}}]}, "mean 'epochs'"),
+        ({"objectives": [{"objective": "focal", "train_size": [0]}]}, "train_size must be"),
+        ({"objectives": ["focal", {"objective": "focal", "recipe": {"mixup": 0.2}}]},
+         "objectives must have different labels; got 'focal' twice. Give each its own: label"),
+        ({"objectives": [{"objective": "focal", "train_size": [20, 40]}]},
+         "objectives must have different labels"),
+        ({"recipe": "quik"}, "Did you mean 'quick'"),
+        ({"recipe": {"name": "quick", "epoch": 3}}, "Did you mean 'epochs'"),
+        ({"recipe": {"name": "quick", "epochs": 0}}, "epochs must be"),
+        ({"recipe": 3}, "a name or a table"),
+        ({"precision": "fp23"}, "Did you mean 'fp32'"),
+        ({"calibration": -3}, "calibration must be a share .* or a whole number"),
+        ({"calibration": 1.0}, "calibration must be a share"),
+        ({"calibration": 500.7}, "calibration must be a share"),
+        ({"train_size": 0}, "train_size must be"),
+        ({"telemetry": "yes"}, "telemetry must be true or false"),
+        ({"seeds": 2.5}, "seeds must be"),
+        ({"shifts": 3}, "must be a list of names"),
+        ({"shifts": [3]}, "must be a list of names"),
+        ({"shifts": ["signal/3"]}, "In the shift 'signal/3'.*Did you mean 'signals'"),
+        ({"shifts": ["signals/9"]}, "must end in a level"),
+        ({"shifts": ["signals"]}, "must end in a level"),
+        ({"shifts": ["generated/fogg/3"]}, "Did you mean 'fog'"),
+        ({"shifts": ["generated/spatter/3"]}, "corruption must be"),
+        ({"shifts": ["cifar10-c/fog"]}, "must end in a level"),
+        ({"shifts": ["cifar10.1/3"]}, "must be 'cifar10.1' alone"),
+        ({"shifts": ["{dat}/3"]}, "shifts must have only"),
+        ({"calibrators": [{"name": "histogram", "bins": 0}]}, "In the calibrator 'histogram', bin"),
+        ({"calibrators": [{"name": "confidnet", "epochs": 0}]}, "In the calibrator 'confidnet'"),
+        ({"calibrators": [{"name": "none", "bins": 3}]}, "must have no options"),
+        ({"calibrators": [{"name": "temperature", "label": 3}]}, "texts as labels"),
+        ({"calibrators": []}, "must name its calibrators"),
+        ({"metrics": []}, "must name its metrics"),
     ],
-)
+)  # fmt: skip
 def test_bad_studies(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         tiny(**changes)
+
+
+def test_what_exists_is_taken() -> None:
+    """Also where the files of the data are on another machine."""
+    shifts = [
+        "{data}-c/fog/3",
+        "cifar10.1",
+        "generated/fog/5",
+        "cifar100-generated/snow/1",
+        "z.npz",
+    ]
+    elsewhere = tiny(data=["cifar10", "cifar100"], models="resnet8", shifts=shifts)
+    assert elsewhere.evaluation.shifts == tuple(shifts)
+    assert tiny(data={"name": "no/such.npz", "layout": "channels_last"}).runs[0].fingerprint == ""
+    assert tiny(shifts="signals/3").evaluation.shifts == ("signals/3",)
+    assert tiny(calibration=1).runs[0].calibration == 1
+    named = tiny(objectives=[{"objective": "focal", "recipe": "cifar"}], recipe="quick")
+    assert dict(named.runs[0].recipe) == {"name": "cifar"}
+
+
+def test_names_are_checked_without_pytorch_but_for_its_own() -> None:
+    """Nothing loads it unless training is checked; where it is absent the rest is checked."""
+    code = (
+        "import sys\n"
+        "if sys.argv[1] == 'absent': sys.modules['torch'] = None\n"
+        "from calibrant import InputError\n"
+        "from calibrant.study import Study\n"
+        "base = {'data': 'signals', 'models': 'cnn1d', 'objectives': ['focl']}\n"
+        "Study.parse(base, training=sys.argv[1] == 'absent')\n"
+        "assert not sys.modules.get('torch')\n"
+        "try: Study.parse({**base, 'data': 'signal'})\n"
+        "except InputError: print('refused')\n"
+    )
+    for how in ("absent", "unchecked"):
+        done = subprocess.run([sys.executable, "-c", code, how], capture_output=True, text=True,
+                              check=False, timeout=120)  # fmt: skip
+        assert done.stdout == "refused\n", done.stderr
 
 
 def test_methods_with_their_own_recipe_and_size() -> None:
@@ -302,8 +401,55 @@ def test_one_worker_and_two_agree(finished: Path, tmp_path: Path) -> None:
 
 
 def test_nothing_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no finished runs"):
+    with pytest.raises(InputError, match=r"no finished runs\. Run"):
         read_all(tmp_path)
+    with pytest.raises(InputError, match=r"There is no folder .*typo"):
+        read_all(tmp_path / "typo")
+
+
+def row(objective: str, seed: int, value: float, **change: Any) -> dict[str, Any]:
+    """One line of a tidy table."""
+    return {"run": f"{objective} {seed}", "data": "signals", "model": "cnn1d",
+            "objective": objective, "seed": seed, "part": "test", "calibrator": "none",
+            "metric": "ece", "value": value} | change  # fmt: skip
+
+
+def test_damaged_results_are_said(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for seed in range(6):
+        store.write(str(seed), [row("ce", seed, 0.1)], {})
+    for seed in range(4):
+        path = store.result_path(str(seed))
+        path.write_bytes(path.read_bytes()[: -40 * (seed % 2)])
+    text = r"4 damaged files \(0.parquet, 1.parquet, 2.parquet, …\); they are left out. Run"
+    with pytest.warns(CalibrationWarning, match=text):
+        assert read_all(tmp_path).num_rows == 2
+    done = CliRunner().invoke(app, ["study", "table", str(tmp_path)])
+    assert done.exit_code == 0
+    assert done.stderr.startswith("calibrant: warning: ")
+    assert len(done.stderr.splitlines()) == 1
+    for path in tmp_path.glob("results/[45].parquet"):
+        pa.parquet.write_table(pa.table({"value": ["not", "numbers"]}), path)
+    with pytest.raises(InputError, match="no finished runs, but 6 damaged files"):
+        read_all(tmp_path)
+
+
+def test_looking_makes_no_folders(tmp_path: Path) -> None:
+    folder = tmp_path / "typo"
+    store = Store(folder)
+    assert store.facts("k") is None
+    assert store.failure("k") is None
+    assert not store.claimed("k")
+    assert status(tiny(), folder).count("missing") == 6
+    done = CliRunner().invoke(app, ["study", "status", "quick", "--out", str(folder)])
+    assert done.exit_code == 2
+    assert "which does not exist" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not folder.exists()
+    for write in (lambda s: s.write("k", [row("ce", 0, 0.1)], {}), lambda s: s.fail("k", {})):
+        write(Store(folder / "a"))
+    with Store(folder / "b").claim("k") as ours:
+        assert ours
 
 
 # --- faults -----------------------------------------------------------------------------------
@@ -482,9 +628,14 @@ def test_locks_end_with_their_process(tmp_path: Path) -> None:
 def test_probe(tmp_path: Path) -> None:
     """Processes times threads is the number of cores, whichever way is faster."""
     run = tiny().runs[0]
-    cores = len(os.sched_getaffinity(0))
+    cores = num_threads()
     workers, threads = probe(run, share(run, tmp_path))
     assert (workers, threads) in ((1, cores), (cores, 1))
+
+
+def test_probe_where_cores_are_not_given_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS
+    assert probe(tiny().runs[0], None) == (os.cpu_count(), 1)
 
 
 def test_shared_data_are_the_same(tmp_path: Path) -> None:
@@ -591,7 +742,7 @@ def test_full_disk_at_a_checkpoint_stops_the_study(
 
 
 def test_select(finished: Path) -> None:
-    (choice,) = select(tiny(), finished, within=1.0)
+    (choice,) = select(tiny(), finished, within=0.99)
     assert len(choice.candidates) == 6
     assert choice.best.score == min(c.score for c in choice.candidates)
     assert choice.runner_up is not None
@@ -601,6 +752,8 @@ def test_select(finished: Path) -> None:
     )
     text = str(choice)
     assert "untouched test samples" in text
+    assert "within 99 % of" in text
+    assert f"accuracy {100 * choice.best.test['accuracy']:.2f} %," in text
     assert choice.best.objective in text
     strict = select(tiny(), finished, within=0.0)[0]
     most = max(c.validation["accuracy"] for c in strict.candidates)
@@ -619,9 +772,38 @@ def test_select_with_a_missing_run(finished: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(finished, folder)
     Store(folder).result_path(tiny().runs[1].key).unlink()  # cross-entropy, seed 1
-    (choice,) = select(tiny(), folder, within=1.0)
+    (choice,) = select(tiny(), folder, within=0.99)
     assert "1 of 2 seeds complete" in str(choice)
     assert all(len(candidate.scores) == 1 for candidate in choice.candidates)
+
+
+def test_options_are_checked_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for within in (-0.01, 1, 5.0, math.nan, True, "0.1"):
+        with pytest.raises(InputError, match="within must be at least 0 and below 1"):
+            select(tiny(), tmp_path, within=within)
+        with pytest.raises(InputError, match="within must be at least 0 and below 1"):
+            tune(tiny(), tmp_path, executor=_never(), within=within)
+    with pytest.raises(InputError, match="score must be"):
+        select(tiny(), tmp_path, score="ece")
+    for text in ("focl:gamma={g}", "focal:gamma={g}{}", "focal:gamma={g"):
+        study = tiny(tune={"objective": text, "g": [1, 5]})
+        with pytest.raises(InputError, match=r"objective 'focl|list of values|close every brace"):
+            tune(study, tmp_path, executor=_never())
+    with pytest.raises(InputError, match=r"table \[tune\]"):
+        tune(tiny(tune="focal"), tmp_path)
+
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("it ran first")
+
+    monkeypatch.setattr(commands, "run_missing", never)
+    for option, value in (("--score", "ece"), ("--within", "1"), ("--within", "-0.1")):
+        done = CliRunner().invoke(app, ["select", "quick", "--out", str(tmp_path / "o"), option,
+                                        value])  # fmt: skip
+        assert done.exit_code == 2
+        assert f"{option} must be" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
 
 
 def test_select_needs_runs(tmp_path: Path) -> None:
@@ -632,7 +814,7 @@ def test_select_needs_runs(tmp_path: Path) -> None:
 def test_tune(tmp_path: Path) -> None:
     table = {"objective": "focal:gamma={g} + {b}*mmce", "g": [1, 5], "b": [0.5, 2]}
     study = tiny(objectives=["cross_entropy"], tune=table)
-    found = tune(study, tmp_path, executor=LOCAL, within=1.0)
+    found = tune(study, tmp_path, executor=LOCAL, within=0.99)
     assert [t.coefficient for t in found.trials] == ["g", "g", "b", "b"]
     for name in ("g", "b"):
         trials = [t for t in found.trials if t.coefficient == name]
@@ -640,9 +822,10 @@ def test_tune(tmp_path: Path) -> None:
         assert best.chosen
         assert found.coefficients[name] == best.value
     assert found.objective == table["objective"].format(**found.coefficients)
+    assert f"{100 * found.trials[0].ece:.2f} %  " in str(found)
     # validation only: no test metric was computed
     assert read_all(tmp_path / "tuning").num_rows == 0
-    assert tune(study, tmp_path, executor=_never(), within=1.0) == found
+    assert tune(study, tmp_path, executor=_never(), within=0.99) == found
     with pytest.raises(InputError, match="no finished runs"):
         read_all(tmp_path)  # the study's own results are left alone
     with pytest.raises(InputError, match=r"table \[tune\]"):
@@ -651,9 +834,86 @@ def test_tune(tmp_path: Path) -> None:
 
 def test_words(finished: Path) -> None:
     text = answer(tiny(), read_all(finished))
-    assert "Before any repair" in text
-    assert "After repair" in text
-    assert "On signals/3" in text
+    assert text.startswith("signals, cnn1d:\n  Before any repair, ")
+    assert "\n  After repair, " in text
+    assert "\n  On signals/3, " in text
+    assert text.endswith("out of up to 6 settings, and p is not corrected for that.")
+
+
+CE, FOCAL, BRIER = (0.10, 0.125, 0.105), (0.05, 0.07, 0.0599), (0.051, 0.0712, 0.0607)
+
+
+def tidy(*groups: tuple[str, tuple[float, ...]], **change: Any) -> list[dict[str, Any]]:
+    return [
+        row(name, seed, value, **change) for name, some in groups for seed, value in enumerate(some)
+    ]
+
+
+def test_words_are_those_of_a_paired_test() -> None:
+    """The seeds move together, so pairs tell apart what two samples cannot."""
+    rows = tidy(("ce", CE), ("focal", FOCAL), ("brier", BRIER))
+    (first, last) = findings(pa.Table.from_pylist(rows))["signals", "cnn1d"]
+    p = compare_runs(FOCAL, BRIER, paired=True).p_value
+    assert p < 0.05 < compare_runs(FOCAL, BRIER).p_value
+    assert first == (
+        "Before any repair, focal has the lowest ECE, 6.00 ± 1.00 %; next is brier, "
+        f"6.10 ± 1.01 % (hardly chance: p = {p:.3f}, paired over 3 seeds)."
+    )
+    assert last == (
+        "Each was picked on these very samples, out of up to 3 settings, and p is not corrected "
+        "for that."
+    )
+    fewer = [r for r in rows if (r["objective"], r["seed"]) != ("brier", 0)]
+    said = findings(pa.Table.from_pylist(fewer))["signals", "cnn1d"][0]
+    p = compare_runs(FOCAL, BRIER[1:]).p_value
+    assert f"(may well be chance: p = {p:.3f}, 3 against 2 seeds that are not the same)" in said
+    one = [r for r in rows if r["seed"] == 0]
+    said = findings(pa.Table.from_pylist(one))["signals", "cnn1d"][0]
+    assert said == (
+        "Before any repair, focal has the lowest ECE, 5.00 %; next is brier, 5.10 % "
+        "(one seed cannot tell them apart)."
+    )
+
+
+def test_words_with_a_study_add_its_first_objective_only() -> None:
+    """And keep to its runs, calibrators and parts."""
+    objectives = [{"objective": o, "label": label} for o, label in
+                  (("cross_entropy", "ce"), ("focal", "focal"), ("brier", "brier"))]  # fmt: skip
+    study = tiny(seeds=3, objectives=objectives)
+    keys = {(run.name, run.seed): run.key for run in study.runs}
+    mine = tidy(("ce", CE), ("focal", FOCAL), ("brier", BRIER))
+    mine = [{**r, "run": keys[r["objective"], r["seed"]]} for r in mine]
+    alone = findings(pa.Table.from_pylist(mine))["signals", "cnn1d"]
+    other = [{**r, "calibrator": "HB", "value": 0.0} for r in mine]
+    other += [{**r, "part": "signals/5", "value": 0.0} for r in mine]
+    other += tidy(("old", (0.0, 0.0, 0.0)))
+    table = pa.Table.from_pylist(mine + other)
+    told = findings(table, study)["signals", "cnn1d"]
+    p = compare_runs(FOCAL, CE, paired=True).p_value
+    added = (
+        "; ce, the first of the study, has 11.00 ± 1.32 % "
+        f"(hardly chance: p = {p:.3f}, paired over 3 seeds)."
+    )
+    assert told == [alone[0][:-1] + added, alone[1]]
+    assert answer(study, table) == "signals, cnn1d:\n  " + "\n  ".join(told)
+
+
+def test_words_for_what_cannot_be_said() -> None:
+    rows = tidy(("ce", CE), metric="accuracy")
+    found = findings(pa.Table.from_pylist(rows))
+    assert found == {("signals", "cnn1d"): ["Neither ECE nor NLL was measured."]}
+    assert findings(pa.Table.from_pylist(tidy(("ce", (0.1,))))) == {
+        ("signals", "cnn1d"): ["Before any repair, ce has the lowest ECE, 10.00 %."]
+    }
+    rows = tidy(("ce", (math.inf, 1.0)), ("focal", (2.0, 3.0)), metric="nll")
+    said = findings(pa.Table.from_pylist(rows))["signals", "cnn1d"][0]
+    assert said == "Of all, focal has the lowest NLL, 2.5000 ± 0.7071."
+    twice = tidy(("ce", CE)) + tidy(("ce", CE), run="again")
+    with pytest.raises(InputError, match="one value a seed"):
+        findings(pa.Table.from_pylist(twice))
+    shifted = [r for part in ("fog/10", "fog/2") for r in tidy(("ce", CE), part=part)]
+    said = findings(pa.Table.from_pylist(shifted))["signals", "cnn1d"]
+    assert [line[:9] for line in said] == ["On fog/2,", "On fog/10"]
 
 
 # --- the command line -------------------------------------------------------------------------
@@ -682,6 +942,38 @@ def test_command_line(finished: Path, tmp_path: Path) -> None:
     done = call("study", "run", tmp_path / "none.toml", "--out", finished)
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("text", ["seed=abc", "seed=", "seed", "seed=1.5"])
+def test_a_bad_seed_gives_one_line(text: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["study", "table", str(tmp_path), "--where", text])
+    assert done.exit_code == 2
+    assert "--where must" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("works", "left"), [(Local(4, 1), 10), (Local(1), 40), (Local(), 20), (Ray(), 12)]
+)
+def test_time_left_by_what_works(
+    works: Any, left: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four runs of ten seconds each: by the executor's number, or at the pace of the runs."""
+    (tmp_path / "workers.json").write_text("[2, 1]")  # what a probe found
+    study, screen, clock = tiny(), Terminal(), iter((0.0, 3.0))
+    keys = [run.key for run in study.runs]
+    now = Status(dict(zip(keys, ["done"] * 2 + ["missing"] * 4, strict=True)), [10.0, 10.0])
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(commands, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    with commands._live(study, works, tmp_path) as report:
+        report(study.runs[0], "done", now)
+    assert f"about {left} s left" in screen.getvalue()
 
 
 def test_other_libraries_read_the_table(finished: Path) -> None:

@@ -238,12 +238,13 @@ def test_baseline_of_the_rows() -> None:
     assert "than digits:" in str(table)
 
 
-def test_level_of_the_test() -> None:
+def test_alpha_of_the_test() -> None:
     groups = [{"values": [1.0, 2.0, 3.0]}, {"objective": "focal", "values": [3.0, 4.0, 5.0]}]
-    for level, mark in ((0.05, "△"), (0.08, "▲")):  # p = 0.0705
-        table = table_of(*groups, baseline="ce", level=level)
+    for alpha, mark in ((0.05, "△"), (0.08, "▲")):  # p = 0.0705
+        table = table_of(*groups, baseline="ce", alpha=alpha)
         assert table["digits", "focal"].mark == mark
-        assert f"p < {level}" in str(table)
+        assert f"p < {alpha}" in str(table)
+        assert table.to_dict()["alpha"] == alpha
 
 
 # --- which rows are taken ---------------------------------------------------------------------
@@ -332,7 +333,7 @@ def test_seeds_as_rows_and_dictionary_columns() -> None:
         ({"spread": "sd"}, "spread must be 'std' or 'sem'"),
         ({"better": "up"}, "better must be"),
         ({"best": "col"}, "best must be 'row' or 'column'"),
-        ({"level": 5}, "level must lie"),
+        ({"alpha": 5}, "alpha must lie"),
     ],
 )  # fmt: skip
 def test_refusals(options: dict[str, Any], message: str) -> None:

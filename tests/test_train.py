@@ -17,8 +17,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from calibrant import InputError, Predictions, metrics
+from calibrant.cli import app
 from calibrant.data import Dataset, load
 from calibrant.train import (
     RECIPES,
@@ -434,6 +436,33 @@ def test_command_line(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1
     assert "signals" in call("data", "list").stdout
+
+
+WHOLE = {"500": 500, "1": 1, "0.1": 0.1, "0.999": 0.999}
+REFUSED = ("500.7", "1.0", "500.0", "5e2", "0", "0.0", "-3", "-0.1", "nan", "inf", "half", "")
+
+
+@pytest.mark.parametrize("text", [*WHOLE, *REFUSED])
+def test_calibration_is_a_share_or_a_whole_number(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the way it is written: a whole number counts samples, a decimal point makes a share."""
+    seen = []
+
+    def stop(*_: Any, calibration: float | int, **__: Any) -> None:
+        seen.append(calibration)
+        raise TrainingError("enough")
+
+    monkeypatch.setattr("calibrant.train.train", stop)
+    line = ["train", "--data", "signals", "--out", str(tmp_path / "x"), f"--calibration={text}"]
+    done = CliRunner().invoke(app, line)
+    assert done.exit_code == 2
+    if text in WHOLE:
+        assert seen == [WHOLE[text]]
+        assert type(seen[0]) is type(WHOLE[text])
+    else:
+        assert seen == []
+        assert "--calibration must be a share between 0 and 1, or a whole number" in done.stderr
 
 
 # --- several processes ------------------------------------------------------------------------

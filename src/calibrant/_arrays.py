@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._checks import refuse
+from calibrant._checks import check_seed, refuse
 
 Float = NDArray[np.floating[Any]]
 Float64 = NDArray[np.float64]
@@ -52,7 +52,7 @@ def to_floats(value: Any, name: str) -> Float:
     if array.dtype.kind in "iu":
         array = array.astype(np.float64)
     if array.dtype.kind != "f" or array.dtype.itemsize > np.dtype(np.float64).itemsize:
-        advice = f"Convert it, for example {name}.astype('float32')."
+        advice = "Save plain numbers, for example as float32."
         raise refuse(name, "must hold real numbers", f"got dtype {array.dtype}", advice)
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
@@ -97,7 +97,7 @@ def over_chunks(
 
 def fold_numbers(num_samples: int, folds: int, seed: int) -> Int:
     """A random fold of each sample, from 0; sizes differ by at most one."""
-    numbers: Int = np.random.default_rng(seed).permutation(num_samples) % folds
+    numbers: Int = np.random.default_rng(check_seed(seed)).permutation(num_samples) % folds
     return numbers
 
 

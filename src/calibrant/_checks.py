@@ -52,6 +52,11 @@ def check_bins(bins: int) -> int:
     return check_count("bins", bins, least=1, most=1_000_000, example=15)
 
 
+def is_number(value: object) -> bool:
+    """Whether ``value`` is a real number, and not a truth value."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
 def check_count(name: str, value: int, *, least: int, most: int, example: int) -> int:
     """Return ``value`` if it is a whole number from ``least`` to ``most``."""
     whole = isinstance(value, int) or (hasattr(value, "__index__") and not isinstance(value, bool))
@@ -63,8 +68,7 @@ def check_count(name: str, value: int, *, least: int, most: int, example: int) -
 
 def check_norm(norm: float, *, name: str = "norm", most: float = math.inf) -> float:
     """Return the order p of an L_p norm, 1 <= p <= ``most``."""
-    number = isinstance(norm, numbers.Real) and not isinstance(norm, bool)
-    if not number or not 1 <= norm <= most:
+    if not is_number(norm) or not 1 <= norm <= most:
         end = "(or math.inf for the largest gap)" if most == math.inf else f"and at most {most:g}"
         rule = f"must be a number p >= 1 {end}"
         raise refuse(name, rule, f"got {norm!r}", f"Try {name}=1 or {name}=2.")
@@ -73,7 +77,7 @@ def check_norm(norm: float, *, name: str = "norm", most: float = math.inf) -> fl
 
 def check_fraction(name: str, value: float, *, example: float) -> float:
     """Return ``value`` if it lies strictly between 0 and 1."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < 1:
+    if not is_number(value) or not 0 < value < 1:
         rule = "must lie strictly between 0 and 1"
         raise refuse(name, rule, f"got {value!r}", f"Try {name}={example}.")
     return float(value)
@@ -81,17 +85,20 @@ def check_fraction(name: str, value: float, *, example: float) -> float:
 
 def check_positive(name: str, value: float, *, example: float) -> float:
     """Return ``value`` if it is a finite number above 0."""
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not number or not 0 < value < math.inf:
+    if not is_number(value) or not 0 < value < math.inf:
         raise refuse(name, "must be a finite number above 0", f"got {value!r}", f"Try {example}.")
     return float(value)
 
 
-def check_at_least(name: str, value: float, least: float, *, example: float) -> float:
-    """Return ``value`` if it is a finite number of at least ``least``."""
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not number or not least <= value < math.inf:
-        rule = f"must be a finite number of at least {least:g}"
+def check_at_least(
+    name: str, value: float, least: float, *, example: float, otherwise: str = ""
+) -> float:
+    """Return ``value`` if it is a finite number of at least ``least``.
+
+    ``otherwise`` says what else the caller would have taken.
+    """
+    if not is_number(value) or not least <= value < math.inf:
+        rule = f"must be a finite number of at least {least:g}{otherwise}"
         raise refuse(name, rule, f"got {value!r}", f"Try {name}={example:g}.")
     return float(value)
 
@@ -99,6 +106,18 @@ def check_at_least(name: str, value: float, least: float, *, example: float) -> 
 def check_seed(seed: int) -> int:
     """Return ``seed`` if a random generator takes it."""
     return check_count("seed", seed, least=0, most=2**63 - 1, example=0)
+
+
+def check_folds(folds: int, num_samples: int) -> int:
+    """Return ``folds`` if so many samples can be cut into them."""
+    if num_samples < 2:  # noqa: PLR2004
+        rule, advice = "must hold two samples or more for folds", "Collect more predictions."
+        raise refuse("p", rule, f"got {num_samples}", advice)
+    check_count("folds", folds, least=2, most=1_000_000_000, example=min(5, num_samples))
+    if folds > num_samples:
+        rule = f"must be at most {num_samples:,}, the number of samples"
+        raise refuse("folds", rule, f"got {folds}", f"Try folds={min(5, num_samples)}.")
+    return int(folds)
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> str:

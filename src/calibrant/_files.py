@@ -99,6 +99,11 @@ def replacing(path: str | Path) -> Iterator[Path]:
         raise
 
 
+def same_file(a: Path, b: Path) -> bool:
+    """Whether two paths lead to one file, through links too."""
+    return a.resolve() == b.resolve() or (a.exists() and b.exists() and a.samefile(b))
+
+
 def _choose(path: Path, table: dict[str, Any]) -> Any:
     try:
         return table[path.suffix.lower()]
@@ -113,7 +118,7 @@ def _choose(path: Path, table: dict[str, Any]) -> Any:
 
 def _read_npz(path: Path) -> Columns:
     damage = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError)
-    with _clear_errors(path, *damage), zipfile.ZipFile(path) as archive:
+    with clear_errors(path, *damage), zipfile.ZipFile(path) as archive:
         infos = archive.infolist()
         members = {info.filename.removesuffix(".npy"): info for info in infos}
         if len(members) != len(infos):
@@ -134,7 +139,9 @@ def _read_npy_pair(path: Path, labels: Path | None = None) -> Columns:
     labels = labels or path.with_name("labels.npy")
     kind = _kind_by_name(path)
     if not labels.is_file():
-        raise FileNotFoundError(f"{labels}: no such file. Name the labels file: labels=… .")
+        raise FileNotFoundError(
+            f"{labels}: no such file. Name the file of the labels: labels=… or --labels …."
+        )
     return _read_npy_files({f"{kind}s": path, "labels": labels})
 
 
@@ -157,7 +164,7 @@ def _kind_by_name(path: Path) -> str:
 def _read_npy_files(files: dict[str, Path]) -> Columns:
     arrays = {}
     for name, file in files.items():
-        with _clear_errors(file), file.open("rb") as stream:
+        with clear_errors(file), file.open("rb") as stream:
             arrays[name] = read_npy(stream, file.stat().st_size, file.name)
     return Columns(arrays)
 
@@ -211,7 +218,7 @@ def _write_npz(path: Path, columns: Columns) -> None:
 def _read_parquet(path: Path) -> Columns:
     import pyarrow.parquet as pq  # noqa: PLC0415 - Arrow costs 0.1 s to import
 
-    with _clear_errors(path), pq.ParquetFile(path) as file:
+    with clear_errors(path), pq.ParquetFile(path) as file:
         num_rows, num_columns = file.metadata.num_rows, file.metadata.num_columns
         check_size(num_rows * num_columns, path.name)  # a byte a value at the very least
         table = file.read()
@@ -267,7 +274,7 @@ def _read_csv(path: Path) -> Columns:
     with path.open("rb") as stream:
         first = stream.readline(1 << 24)
     header = first[len(CSV_PREFIX) :] if first.startswith(CSV_PREFIX.encode()) else None
-    with _clear_errors(path):
+    with clear_errors(path):
         check_size(path.stat().st_size, path.name)
         options = csv.ReadOptions(skip_rows=0 if header is None else 1)
         table = csv.read_csv(path, read_options=options)
@@ -304,6 +311,9 @@ def table_arrays(table: pa.Table | pa.RecordBatch, where: str) -> dict[str, NDAr
 
     Numbered columns become a matrix stored column by column, so that no transposing copy is made.
     """
+    if not table.num_rows:  # columns of a CSV file without rows have no type, either
+        advice = "Check the filter or the path that produced it."
+        raise refuse(where, "must hold at least one sample", "got no rows", advice)
     numbered: dict[str, dict[int, Any]] = {"logit": {}, "prob": {}}
     arrays: dict[str, NDArray[Any]] = {}
     _refuse_twins(table.schema.names, where)
@@ -373,7 +383,7 @@ def _read_safetensors(path: Path) -> Columns:
     safetensors = _import_safetensors()
     check_size(path.stat().st_size, path.name)
     with (
-        _clear_errors(path, safetensors.SafetensorError),
+        clear_errors(path, safetensors.SafetensorError),
         safetensors.safe_open(path, framework="numpy") as file,
     ):
         names = list(file.keys())
@@ -440,8 +450,8 @@ FILE_ERRORS: tuple[type[Exception], ...] = (
 
 
 @contextmanager
-def _clear_errors(path: Path, *kinds: type[Exception]) -> Iterator[None]:
-    """Turn the many errors of damaged files into one sentence."""
+def clear_errors(path: Path, *kinds: type[Exception]) -> Iterator[None]:
+    """Turn the many errors of damaged files, and ``kinds``, into one sentence."""
     try:
         yield
     except (InputError, FileNotFoundError):

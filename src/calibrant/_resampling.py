@@ -22,7 +22,7 @@ import numpy as np
 
 from calibrant import metrics as m
 from calibrant._arrays import Float64
-from calibrant.metrics._binned import debiased_square
+from calibrant.metrics._binned import debiased_square, wilson_interval
 from calibrant.metrics._binning import Binning, bin_sums
 from calibrant.metrics._classwise import mean_gap_norm, resampled_classwise_cells
 from calibrant.metrics._kernel import (
@@ -38,6 +38,10 @@ STRENGTHS = np.array([0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0])
 # The shape of the gaps is itself estimated, which the simulation cannot see: without this factor
 # 95 % intervals of weak errors cover 91 % of the time (benchmarks/interval_coverage.py).
 SHAPE_UNCERTAINTY = 1.08
+# Where the model expects fewer errors (or right answers) than the first, or one bin holds more than
+# the second share of all samples, calibration errors must allow for the bounds of the accuracy.
+FEW_EXPECTED = 5.0
+ONE_BIN = 0.95
 # Elements of the weight matrix made at a time.
 WEIGHT_ELEMENTS = 8_000_000
 
@@ -163,6 +167,7 @@ def grid_bounds(
     if not estimators:
         return {}
     ranked = sample.ranked
+    unseen = _unseen_populations(ranked, level)
     families = {e.family for e in estimators.values()}
     chances = {family: _populations(ranked, *family) for family in families}
 
@@ -194,8 +199,40 @@ def grid_bounds(
              for chance in chances[e.family]]
         )  # fmt: skip
         low, high = invert(e.statistic(ranked), simulated[:, :, k], truth, level)
-        bounds[name] = e.back(low), e.back(high)
+        errors = [e.population(population) for population in unseen]
+        bounds[name] = e.back(min([low, *errors])), e.back(max([high, *errors]))
     return bounds
+
+
+def _unseen_populations(ranked: Ranked, level: float) -> list[Ranked]:
+    """The same confidences, with accuracy at the ends of its interval and as near as it comes.
+
+    Only where multiples of the observed gaps leave out what the data allow. 30 right answers at a
+    confidence of 99 % do not rule out an accuracy of 90 %, but no multiple of their gap of 1 %
+    reaches it. And where one bin holds nearly all samples, its one gap may be 0 by luck.
+    """
+    stated = m.mean_confidence(ranked)
+    few = min(stated, 1 - stated) * ranked.total < FEW_EXPECTED or ranked.accuracy in (0, 1)
+    if not few and bin_sums(ranked, 15, "width").share.max() < ONE_BIN:
+        return []
+    low, high = accuracy_bounds(ranked, level)
+    return [_with_accuracy(ranked, a) for a in (low, high, min(max(stated, low), high))]
+
+
+def accuracy_bounds(ranked: Ranked, level: float) -> Bounds:
+    """Wilson interval of the accuracy: the bootstrap of 20 hits out of 20 is a point."""
+    low, high = wilson_interval(np.array([ranked.hits.sum()]), np.array([ranked.total]), level)
+    return float(low[0]), float(high[0])
+
+
+def _with_accuracy(ranked: Ranked, accuracy: float) -> Ranked:
+    """A population of this accuracy: the chances of being right, or of being wrong, all shrunk."""
+    chance, stated = ranked.confidence, m.mean_confidence(ranked)
+    if accuracy < stated:
+        chance = chance * (accuracy / stated)
+    elif accuracy > stated:
+        chance = 1 - (1 - chance) * ((1 - accuracy) / (1 - stated))
+    return Ranked(ranked.confidence, ranked.count, ranked.count * chance)
 
 
 def _hits(drawn: Any, correct: Any, count: Float64) -> Float64:
@@ -216,10 +253,15 @@ def invert(observed: float, simulated: Float64, truth: Float64, level: float) ->
     ``simulated`` has shape (draws, strengths). Its mean plus and minus z standard deviations, as
     functions of the strength, are crossed with the observed value. The upper bound stays half a
     standard deviation of noise above its floor: a value below anything expected of a calibrated
-    model is luck, not proof of perfection.
+    model is luck, not proof of perfection. NaN where the value, or that of most draws, is not
+    defined.
     """
     from scipy.special import ndtri  # noqa: PLC0415 - SciPy costs 0.1 s to import
 
+    defined = simulated[~np.isnan(simulated).any(axis=1)]
+    if math.isnan(observed) or len(defined) <= len(simulated) / 2:
+        return math.nan, math.nan
+    simulated = defined
     z = float(ndtri((1 + level) / 2)) * SHAPE_UNCERTAINTY
     mean, noise = simulated.mean(axis=0), simulated.std(axis=0, ddof=1)
     truth = np.maximum.accumulate(truth)
@@ -254,4 +296,10 @@ def classwise_bounds(
         rows.append(np.stack([mean_gap_norm(drawn_count, cells, norm) for cells in moved], axis=1))
     truth = [float(mean_gap_norm(count, strength * residual, norm)[0]) for strength in STRENGTHS]
     observed = float(mean_gap_norm(count, residual, norm)[0])
-    return invert(observed, np.concatenate(rows), np.array(truth), level)
+    low, high = invert(observed, np.concatenate(rows), np.array(truth), level)
+    ranked = Sample.of(p).ranked
+    stated = m.mean_confidence(ranked)
+    gaps = [abs(unseen.accuracy - stated) for unseen in _unseen_populations(ranked, level)]
+    # What predicted classes have too much, others have too little: one to two parts in K.
+    least, most = 1 / p.num_classes, 2 / p.num_classes if norm == 1 else 1.0
+    return min([low, *(least * gap for gap in gaps)]), max([high, *(most * gap for gap in gaps)])

@@ -16,20 +16,23 @@ from calibrant._checks import InputError, near_name, refuse
 # Softmax outputs in float16 or float32, or rounded to four decimals, still pass.
 SUM_TOLERANCE = 1e-3
 MIN_CLASSES = 2
+IF_LOGITS = "If these are logits, say so: logits=…, or columns logit_0, logit_1 …"
+TWO_COLUMNS = (
+    "For one score a sample write both columns, prob_0 and prob_1 (in Python: "
+    "Predictions.from_binary)."
+)
 
 
 def check_matrix(scores: Float, name: str) -> None:
     """Refuse what is not (N, K) with a sample and two classes."""
     if scores.ndim != MIN_CLASSES:
         rule = "must have shape (N, K): a row a sample, a column a class"
-        advice = "For one score a sample use Predictions.from_binary."
-        raise refuse(name, rule, f"got shape {scores.shape}", advice)
+        raise refuse(name, rule, f"got shape {scores.shape}", TWO_COLUMNS)
     if scores.shape[0] == 0:
         advice = "Check the filter or the path that produced it."
         raise refuse(name, "must hold at least one sample", f"got shape {scores.shape}", advice)
     if scores.shape[1] < MIN_CLASSES:
-        advice = "For one score a sample use Predictions.from_binary."
-        raise refuse(name, "must have K >= 2 columns", f"got shape {scores.shape}", advice)
+        raise refuse(name, "must have K >= 2 columns", f"got shape {scores.shape}", TWO_COLUMNS)
 
 
 def check_classes(classes: Sequence[str] | None, num_classes: int) -> tuple[str, ...] | None:
@@ -51,11 +54,10 @@ def check_labels(labels: Any, shape: tuple[int, ...], classes: tuple[str, ...] |
     if array.shape != (num_samples,):
         rule = f"must have shape ({num_samples},): one label a row of the scores"
         raise refuse("labels", rule, f"got shape {array.shape}", "Check that both are of one set.")
-    if array.dtype.kind in "US":
+    if array.dtype.kind in "UST" or _all_texts(array):
         array = _index_of_names(array, classes)
     if array.dtype.kind not in "biu":
-        advice = "Use labels.astype(int), or classes=[…] for names."
-        rule = "must be integers"
+        rule, advice = "must be integers", "Save labels as whole numbers, counted from 0."
         raise refuse("labels", rule, f"got dtype {array.dtype}", advice)
     low, high = array.min(), array.max()
     if low < 0 or high >= num_classes:
@@ -65,10 +67,16 @@ def check_labels(labels: Any, shape: tuple[int, ...], classes: tuple[str, ...] |
     return array.astype(np.int64)
 
 
+def _all_texts(array: Any) -> bool:
+    """Whether an array of objects, as data frames give, holds names."""
+    return array.dtype.kind == "O" and all(isinstance(value, str) for value in array)
+
+
 def _index_of_names(array: Any, classes: tuple[str, ...] | None) -> Int:
     if classes is None:
         rule = "must be integers, or names out of classes"
-        raise refuse("labels", rule, "got names without classes", "Pass classes=[…] in order.")
+        advice = "Save labels as whole numbers, counted from 0 (in Python also: classes=[…])."
+        raise refuse("labels", rule, "got names without classes", advice)
     index = {name: k for k, name in enumerate(classes)}
     try:
         texts = array.astype(np.str_)
@@ -119,7 +127,7 @@ def check_probs(probs: Float) -> tuple[Int | None, Float64]:
             if len(bad):  # without negative entries, a sum of 1 leaves none above 1
                 rule = f"must sum to 1 (to within {SUM_TOLERANCE:g}) in each row"
                 got = f"got {total[bad[0]]:.6g} in row {rows.start + int(bad[0])}"
-                advice = "If these are logits, pass them as logits=…; if not, renormalise them."
+                advice = f"{IF_LOGITS}; if not, renormalise them."
                 raise refuse("probs", rule, got, advice)
             if predicted is not None:
                 chunk.argmax(axis=1, out=predicted[rows])
@@ -131,7 +139,7 @@ def check_probs(probs: Float) -> tuple[Int | None, Float64]:
 def outside(values: Float, name: str = "probs", start: int = 0) -> InputError:
     bad = np.argwhere(~((values >= 0) & (values <= 1)))[0]
     got = f"got {values[tuple(bad)]:.6g} in row {start + int(bad[0])}"
-    advice = "If these are logits, pass them as logits=…." if name == "probs" else "Check its unit."
+    advice = f"{IF_LOGITS}." if name == "probs" else "Check its unit."
     return refuse(name, "must lie in [0, 1]", got, advice)
 
 

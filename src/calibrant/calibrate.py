@@ -16,7 +16,6 @@ import numpy as np
 from calibrant import _files
 from calibrant import metrics as m
 from calibrant._checks import (
-    InputError,
     check_count,
     check_fraction,
     check_seed,
@@ -33,7 +32,7 @@ from calibrant.calibrators import (
 from calibrant.calibrators._composite import out_of_fold
 from calibrant.inference import LEAST_DRAWS
 from calibrant.measure import Panel, _plain, aligned, measure, panel_of_stream, show, show_bounds
-from calibrant.predictions import Predictions, _only
+from calibrant.predictions import Predictions, _only, in_samples
 from calibrant.streaming import Accumulator, ParquetShards, parquet_files
 
 AUTO = "auto"
@@ -70,7 +69,7 @@ class CalibrationReport:
         parts = [] if self.selection is None else [str(self.selection)]
         parts.append(f"{self.calibrator!r}, {self.origin}: {_learned(self.calibrator)}")
         if self.before is not None and self.after is not None:
-            size = f"{self.before.num_samples:,} samples, {self.before.num_classes:,} classes"
+            size = f"{in_samples(self.before.num_samples)}, {self.before.num_classes:,} classes"
             parts += [f"{size}, {self.judged}", _table(self.before, self.after)]
         parts += self.notes
         if self.written:
@@ -236,14 +235,10 @@ def _check_outputs(outputs: Mapping[str, Path], inputs: Sequence[Path]) -> None:
         if path.is_dir() or not path.parent.is_dir():
             rule, advice = "must be a file in a folder that exists", "Check the path."
             raise refuse(name, rule, f"got {str(path)!r}", advice)
-        if any(_same(path, other) for other in seen):
+        if any(_files.same_file(path, other) for other in seen):
             rule, advice = "must not be an input or another output", "Choose another name."
             raise refuse(name, rule, f"got {str(path)!r}", advice)
         seen.append(path)
-
-
-def _same(a: Path, b: Path) -> bool:
-    return a.resolve() == b.resolve() or (a.exists() and b.exists() and a.samefile(b))
 
 
 def _new_calibrator(method: str, options: dict[str, Any], seed: int) -> Calibrator:
@@ -257,14 +252,8 @@ def _new_calibrator(method: str, options: dict[str, Any], seed: int) -> Calibrat
     if "seed" in known:
         options = {"seed": seed} | options
         check_seed(options["seed"])
-    try:
-        calibrator = kind(**options)
-        calibrator._check()
-    except InputError:
-        raise
-    except (TypeError, ValueError) as error:
-        rule, advice = f"must suit {method}", f"Its options: {', '.join(known)}."
-        raise refuse("option", rule, f"got {options} ({error})", advice) from error
+    calibrator = kind(**options)
+    calibrator._check()
     return calibrator
 
 
@@ -325,7 +314,7 @@ class _Fitting:
         if p.num_samples == 1:
             rule, advice = "must hold two samples or more", "Collect more predictions."
             raise refuse("fit", rule, "got 1", advice)
-        origin = f"fitted on {p.num_samples:,} samples of {self.path.name}"
+        origin = f"fitted on {in_samples(p.num_samples)} of {self.path.name}"
         if self.calibrator is not None:
             return CalibrationReport(self.calibrator.fit(p), origin)
         advance = partial(progress, "trying methods")
@@ -499,7 +488,7 @@ def _judged_out_of_fold(
 def _with_note_of_overlap(
     report: CalibrationReport, fitted_on: Path, files: Sequence[Path]
 ) -> CalibrationReport:
-    if report.after is None or not any(_same(fitted_on, file) for file in files):
+    if report.after is None or not any(_files.same_file(fitted_on, file) for file in files):
         return report
     note = (
         f"{fitted_on.name} is also the file of the fit: “after” is optimistic. "

@@ -50,9 +50,9 @@ def loss_for(objective: str | Mapping[str, Any] | Objective) -> Callable[..., Te
         """
         logits = outputs["logits"] if isinstance(outputs, Mapping) else outputs.logits
         value: Tensor = chosen(logits, labels)
-        if num_items_in_batch is None:
-            return value
-        return value * (labels != IGNORED).sum() / num_items_in_batch
+        if num_items_in_batch is not None:
+            value = value * (labels != IGNORED).sum() / num_items_in_batch
+        return value
 
     return compute_loss
 

@@ -36,14 +36,14 @@ from calibrant._over_runs import (
 )
 from calibrant._resampling import (
     STRENGTHS,
+    accuracy_bounds,
     classwise_bounds,
     estimator_of,
     grid_bounds,
     percentile_bounds,
     resample_weights,
 )
-from calibrant.metrics._binned import wilson_interval
-from calibrant.metrics._binning import Binning, bin_cuts, bin_sums
+from calibrant.metrics._binning import Binning, bin_sums
 from calibrant.metrics._classwise import mean_gap_norm, resampled_classwise_cells
 from calibrant.metrics._kernel import median_distance
 from calibrant.metrics._sample import Measurable, Ranked, Sample, rank
@@ -72,6 +72,9 @@ __all__ = [
 ]
 
 LEAST_DRAWS = 20
+# z of a two-sided 5 % test plus that of 80 % power.
+POWER = 2.8
+MOST_NEEDED = 1e9
 
 
 @dataclass(frozen=True)
@@ -123,30 +126,27 @@ def intervals(
             bounds["classwise_ece"] = classwise_bounds(
                 p, level=level, draws=draws, seed=seed, **options.get("classwise_ece", {})
             )
-    if "accuracy" in names:  # the bootstrap of 20 hits out of 20 is a point, the truth is not
-        bounds["accuracy"] = _accuracy_bounds(sample.ranked, level)
-    _widen_certainty(sample.ranked, bounds, level)
+        if sample.ranked.accuracy in (0, 1):
+            unranked = _unranked_bounds(sample.ranked, level)
+            bounds |= {name: unranked[name] for name in names if name in unranked}
+    if "accuracy" in names:
+        bounds["accuracy"] = accuracy_bounds(sample.ranked, level)
     return {name: Interval(values[name], *_in_range(name, bounds[name]), level) for name in names}
 
 
-def _accuracy_bounds(ranked: Ranked, level: float) -> tuple[float, float]:
-    low, high = wilson_interval(np.array([ranked.hits.sum()]), np.array([ranked.total]), level)
-    return float(low[0]), float(high[0])
+def _unranked_bounds(ranked: Ranked, level: float) -> dict[str, tuple[float, float]]:
+    """AURC and E-AURC of all right, or all wrong, answers, whose bootstrap is a point.
 
-
-def _widen_certainty(ranked: Ranked, bounds: dict[str, tuple[float, float]], level: float) -> None:
-    """Widen calibration errors where every confidence is 0 or 1.
-
-    Nothing can be simulated then; a gap within the bounds of the accuracy may still be there.
+    From a perfect ranking to one by chance, with accuracies as their own interval allows.
     """
-    if ((ranked.confidence > 0) & (ranked.confidence < 1)).any():
-        return
-    low, high = _accuracy_bounds(ranked, level)
-    stated = m.mean_confidence(ranked)
-    gap = max(stated - low, high - stated)
-    for name, (least, most) in bounds.items():
-        if m.METRICS[name].plug_in:
-            bounds[name] = least, max(most, gap)
+    low, high = accuracy_bounds(ranked, level)
+
+    def excess(accuracy: float) -> float:
+        """Chance over perfect: r - (r + (1 - r) ln(1 - r)) with error rate r."""
+        return -accuracy * math.log(accuracy) if accuracy else 0.0
+
+    largest = excess(min(max(1 / math.e, low), high))
+    return {"aurc": (1 - high - excess(high), 1 - low), "eaurc": (0.0, largest)}
 
 
 def _in_range(name: str, bounds: tuple[float, float]) -> tuple[float, float]:
@@ -214,15 +214,14 @@ def consistency_band(
     """
     ranked = rank(p)
     check_fraction("level", level, example=0.95)
-    cuts = bin_cuts(ranked, bins, binning)
-    count = bin_sums(ranked, bins, binning).count
+    sums = bin_sums(ranked, bins, binning)
     hits = np.array([
-        np.diff(np.concatenate(([0.0], np.cumsum(drawn.hits)))[cuts])
+        np.diff(np.concatenate(([0.0], np.cumsum(drawn.hits)))[sums.cuts])
         for drawn in calibrated_draws(ranked, draws, seed)
     ])  # fmt: skip
     with np.errstate(invalid="ignore"):
         tail = (1 - level) / 2
-        low, high = np.quantile(hits / count, (tail, 1 - tail), axis=0)
+        low, high = np.quantile(hits / sums.count, (tail, 1 - tail), axis=0)
     return low, high
 
 
@@ -246,7 +245,8 @@ def spiegelhalter_test(p: Measurable | Ranked) -> CalibrationTest:
 
     :math:`z = \sum_i (a_i - c_i)(1 - 2 c_i) / \sqrt{\sum_i (1 - 2 c_i)^2 c_i (1 - c_i)}`, normal
     under calibration. Sensitive to over- and underconfidence on average; blind to gaps that cancel.
-    p is 1 where the variance is 0 (every confidence 0, 1/2 or 1) and nothing contradicts it.
+    Where the variance is 0 (every confidence 0, 1/2 or 1), z is 0 if the data agree and infinite if
+    a single answer does not.
 
     Reference: Spiegelhalter (1986), doi:10.1002/sim.4780050506.
 
@@ -261,9 +261,7 @@ def spiegelhalter_test(p: Measurable | Ranked) -> CalibrationTest:
     c = ranked.confidence
     above = dot(ranked.residual, 1 - 2 * c)
     spread = math.sqrt(dot(ranked.count, (1 - 2 * c) ** 2 * c * (1 - c)))
-    if spread == 0:
-        return CalibrationTest("Spiegelhalter", 0.0, 1.0 if above == 0 else 0.0)
-    z = above / spread
+    z = above / spread if spread else math.inf if above else 0.0
     return CalibrationTest("Spiegelhalter", z, float(2 * ndtr(-abs(z))))
 
 
@@ -291,9 +289,9 @@ def ece_test(
 def skce_test(
     p: Measurable | Ranked, *, width: float | None = None, draws: int = 1000, seed: int = 0
 ) -> CalibrationTest:
-    """Kernel test of calibration: the SKCE against consistency resamples. Exact at any N.
+    """Kernel test of calibration: the SKCE against consistency resamples. Exact at any N above 1.
 
-    Sees gaps of either sign anywhere, without bins.
+    NaN of one sample, which has no pair. Sees gaps of either sign anywhere, without bins.
 
     Reference: Widmann, Lindsten and Zachariah (2019), arXiv:1910.11385.
 
@@ -314,7 +312,7 @@ def _resampling_test(
     ranked = rank(p)
     observed = statistic(ranked)
     if math.isnan(observed):  # one sample has no pair
-        return CalibrationTest(name, observed, 1.0)
+        return CalibrationTest(name, observed, math.nan)
     # Equal values must count as at least as large, whatever the rounding of their sums.
     bar = observed - 1e-12 * max(1.0, abs(observed))
     reached = sum(statistic(drawn) >= bar for drawn in calibrated_draws(ranked, draws, seed))
@@ -417,6 +415,21 @@ def _difference(
         p_value = float(2 * ndtr(-abs(gap) / error))
     low, high = gap - z * error, gap + z * error
     return Difference(metric, first, second, gap, low, high, error, p_value, level=level)
+
+
+def samples_needed(effect: float, standard_error: float, num_samples: int) -> int | None:
+    """About how many samples would show an effect of this size, if it is real.
+
+    To one digit, for a two-sided test at 5 % with a power of 80 %. None where those that gave the
+    standard error would do, where there is no effect, and beyond a billion.
+
+    >>> samples_needed(0.01, 0.01, 1000)
+    8000
+    """
+    if not effect:
+        return None
+    needed = num_samples * (POWER * standard_error / abs(effect)) ** 2
+    return int(float(f"{needed:.1g}")) if num_samples < needed < MOST_NEEDED else None
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -17,10 +17,10 @@ from calibrant._checks import (
     check_norm,
     refuse,
 )
-from calibrant.inference import Difference, Interval, paired_differences
+from calibrant.inference import Difference, Interval, paired_differences, samples_needed
 from calibrant.metrics._binning import Binning
 from calibrant.metrics._sample import check_measurable
-from calibrant.predictions import Confidences, Predictions
+from calibrant.predictions import Confidences, Predictions, in_samples
 from calibrant.streaming import Accumulator
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Panel:
     @property
     def _size(self) -> str:
         classes = "top label only" if self.num_classes is None else f"{self.num_classes:,} classes"
-        return f"{self.num_samples:,} samples, {classes}"
+        return f"{in_samples(self.num_samples)}, {classes}"
 
     @property
     def _rows(self) -> list[list[str]]:
@@ -279,14 +279,8 @@ class Comparison:
 
     def _samples_needed(self, difference: Difference) -> str:
         """About how many samples would show a difference of this size, if it is real."""
-        if not difference.value:
-            return ""
-        wanted = 2.8  # z of a two-sided 5 % test plus that of 80 % power
-        times = (wanted * difference.standard_error / abs(difference.value)) ** 2
-        needed = self.num_samples * times
-        if not math.isfinite(needed) or needed > 1e9:  # noqa: PLR2004
-            return ""
-        return f"; N ≈ {float(f'{needed:.1g}'):,.0f} might" if times > 1 else ""
+        needed = samples_needed(difference.value, difference.standard_error, self.num_samples)
+        return "" if needed is None else f"; N ≈ {needed:,} might"
 
     def __str__(self) -> str:
         values, differences = aligned(self._value_rows), aligned(self._difference_rows)
@@ -300,7 +294,7 @@ class Comparison:
 
     @property
     def _size(self) -> str:
-        return f"{self.num_samples:,} samples, the same for every model"
+        return f"{in_samples(self.num_samples)}, the same for every model"
 
     @property
     def _value_rows(self) -> list[list[str]]:
@@ -332,13 +326,13 @@ class Comparison:
         told = [d for d in self.differences if d.adjusted < 1 - d.level]
         if not told:
             return (
-                f"N = {self.num_samples:,} samples cannot tell these models apart on any of these "
-                "metrics."
+                f"N = {in_samples(self.num_samples)} cannot tell these models apart on any of "
+                "these metrics."
             )
         if len(told) == len(self.differences):
-            return f"N = {self.num_samples:,} samples tell them apart on every metric."
+            return f"N = {in_samples(self.num_samples)} tell them apart on every metric."
         return (
-            f"N = {self.num_samples:,} samples tell {len(told)} of {len(self.differences)} "
+            f"N = {in_samples(self.num_samples)} tell {len(told)} of {len(self.differences)} "
             "differences from chance; for the others they cannot."
         )
 
@@ -386,10 +380,14 @@ def compare(
 
 
 def _check_comparable(models: Mapping[str, Predictions | Confidences]) -> None:
-    if not isinstance(models, Mapping) or len(models) < 2:  # noqa: PLR2004
-        rule = "must be a mapping of two or more names to predictions"
-        raise refuse("models", rule, f"got {type(models).__name__} of {len(models)}",
-                     'Write compare({"a": pa, "b": pb}).')  # fmt: skip
+    rule, advice = "must map two or more names to predictions", 'Write compare({"a": pa, "b": pb}).'
+    if not isinstance(models, Mapping):
+        raise refuse("models", rule, f"got {type(models).__name__}", advice)
+    for name, p in models.items():
+        if not isinstance(p, (Predictions, Confidences)):
+            raise refuse("models", rule, f"got {type(p).__name__} for {name!r}", advice)
+    if len(models) < 2:  # noqa: PLR2004
+        raise refuse("models", rule, f"got {len(models)}", advice)
     (first_name, first), *others = models.items()
     for name, p in others:
         if p.num_samples != first.num_samples:
@@ -412,10 +410,12 @@ def show(value: float, *, percent: bool, signed: bool = False) -> str:
 
     >>> show(0.1234, percent=True), show(1.5, percent=False), show(float("nan"), percent=True)
     ('12.34 %', '1.5000', 'undefined')
+    >>> show(-1e-9, percent=False)
+    '0.0000'
     """
     if math.isnan(value):
         return "undefined"
-    sign = "+" if signed else ""
+    sign = "+z" if signed else "z"  # z: what rounds to 0 has no sign
     return f"{100 * value:{sign}.2f} %" if percent else f"{value:{sign}.4f}"
 
 

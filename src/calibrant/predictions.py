@@ -19,7 +19,7 @@ from calibrant._arrays import (
     to_floats,
     to_numpy,
 )
-from calibrant._checks import check_fraction, refuse
+from calibrant._checks import check_fraction, check_seed, refuse
 from calibrant._validation import (
     check_classes,
     check_labels,
@@ -158,7 +158,7 @@ class Predictions(_Frozen):
 
     def __repr__(self) -> str:
         return (
-            f"Predictions({self.num_samples:,} samples, {self.num_classes:,} classes, "
+            f"Predictions({in_samples(self.num_samples)}, {self.num_classes:,} classes, "
             f"from {self._kind})"
         )
 
@@ -276,6 +276,7 @@ class Predictions(_Frozen):
         [3, 7]
         """
         check_fraction("fraction", fraction, example=0.5)
+        check_seed(seed)
         if self.num_samples == 1:
             raise refuse("split", "needs two samples", "got 1", "Collect more predictions.")
         size = min(max(round(fraction * self.num_samples), 1), self.num_samples - 1)
@@ -334,9 +335,7 @@ class Confidences(_Frozen):
         if hits.shape != values.shape:
             rule, advice = f"must have shape {values.shape} like confidence", "Match the two."
             raise refuse("correct", rule, f"got shape {hits.shape}", advice)
-        if hits.dtype.kind not in "biu" or not ((hits == 0) | (hits == 1)).all():
-            rule, advice = "must be booleans, or integers 0 and 1", "Pass predicted == labels."
-            raise refuse("correct", rule, f"got dtype {hits.dtype}", advice)
+        _check_correct(hits)
         wide = values.astype(np.float64)
         if not ((wide >= 0) & (wide <= 1)).all():
             raise outside(wide, "confidence")
@@ -363,7 +362,7 @@ class Confidences(_Frozen):
         return self.num_samples
 
     def __repr__(self) -> str:
-        return f"Confidences({self.num_samples:,} samples)"
+        return f"Confidences({in_samples(self.num_samples)})"
 
     @cached_property
     def _order(self) -> Int:
@@ -402,6 +401,25 @@ def load(
                        classes=classes or columns.classes, meta=columns.meta)  # fmt: skip
 
 
+def _check_correct(hits: Any) -> None:
+    rule = "must be booleans, or integers 0 and 1"
+    advice = "Write 1 where the prediction is the label, else 0."
+    if hits.dtype.kind not in "biu":
+        raise refuse("correct", rule, f"got dtype {hits.dtype}", advice)
+    wrong = np.flatnonzero((hits != 0) & (hits != 1))
+    if len(wrong):
+        raise refuse("correct", rule, f"got {hits[wrong[0]]} in row {wrong[0]}", advice)
+
+
+def in_samples(count: int) -> str:
+    """A number of samples in words.
+
+    >>> in_samples(1), in_samples(2000)
+    ('1 sample', '2,000 samples')
+    """
+    return "1 sample" if count == 1 else f"{count:,} samples"
+
+
 def _one_of(logits: Any, probs: Any, advice: str) -> tuple[_rows.Kind, Float]:
     """The one kind of scores that was given, as floats."""
     if (logits is None) == (probs is None):
@@ -415,11 +433,14 @@ def _one_of(logits: Any, probs: Any, advice: str) -> tuple[_rows.Kind, Float]:
 def _only(columns: _files.Columns, path: str | Path, names: tuple[str, ...]) -> dict[str, Any]:
     """The arrays of a file as arguments; refuses what does not belong and names what is missing."""
     wrong = [name for name in columns.arrays if name not in names]
-    if wrong:
-        rule = f"must hold {' and '.join(names)} only"
-        raise refuse(Path(path).name, rule, f"got {wrong[0]!r}", "Save one record a file.")
-    needed = [name for name in names if name not in ("logits", "probs", *columns.arrays)]
     scores = names[0] != "logits" or {"logits", "probs"} & set(columns.arrays)
+    if wrong:
+        what = "logits (or probs) and labels" if "logits" in names else "confidence and correct"
+        rule, advice = f"must hold {what} only", "Save one record a file."
+        if not scores:
+            rule, advice = f"must hold {what}", "A repair needs the scores of all classes."
+        raise refuse(Path(path).name, rule, f"got {wrong[0]!r}", advice)
+    needed = [name for name in names if name not in ("logits", "probs", *columns.arrays)]
     if needed or not scores:
         missing = needed[0] if needed else "logits (or probs)"
         rule = f"must hold {missing}"

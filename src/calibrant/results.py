@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import time
+import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,13 +18,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from calibrant._checks import InputError
+from calibrant._checks import CalibrationWarning, InputError
 from calibrant._files import replacing
 
 COLUMNS = ("run", "data", "model", "objective", "seed", "part", "calibrator", "metric", "value")
 NUMBERS: dict[str, pa.DataType] = {"seed": pa.int64(), "value": pa.float64()}
 SCHEMA = pa.schema([(name, NUMBERS.get(name, pa.string())) for name in COLUMNS])
 FACTS = b"calibrant"
+NAMED = 3  # of the damaged files, in a warning
 
 
 class Store:
@@ -35,13 +37,11 @@ class Store:
     Parameters
     ----------
     folder
-        Made if it does not exist.
+        Made when something is first written to it.
     """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        for name in ("results", "runs", "failed", "locks"):
-            (self.folder / name).mkdir(parents=True, exist_ok=True)
 
     def result_path(self, key: str) -> Path:
         """Where the result of a run goes."""
@@ -55,7 +55,7 @@ class Store:
         """Write a finished run, and forget an earlier failure."""
         table = pa.Table.from_pylist(rows, SCHEMA)
         table = table.replace_schema_metadata({FACTS: json.dumps(dict(facts)).encode()})
-        with replacing(self.result_path(key)) as temporary:
+        with replacing(_in_folder(self.result_path(key))) as temporary:
             pq.write_table(table, temporary, compression="zstd")
         self._failure(key).unlink(missing_ok=True)
 
@@ -71,7 +71,7 @@ class Store:
 
     def fail(self, key: str, facts: Mapping[str, Any]) -> None:
         """Leave the record of a failure."""
-        with replacing(self._failure(key)) as temporary:
+        with replacing(_in_folder(self._failure(key))) as temporary:
             Path(temporary).write_text(json.dumps(dict(facts), indent=1), encoding="utf-8")
 
     def failure(self, key: str) -> dict[str, Any] | None:
@@ -92,7 +92,7 @@ class Store:
         The system frees the lock when the process ends, however it ends. With ``look`` the run
         does not count as begun.
         """
-        with (self.folder / "locks" / key).open("a") as file:
+        with _in_folder(self.folder / "locks" / key).open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -119,11 +119,18 @@ class Store:
             return not free
 
 
+def _in_folder(path: Path) -> Path:
+    """The path, whose folder now exists."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
 def read_all(folder: str | Path, *, keys: Collection[str] | None = None) -> pa.Table:
     """All finished runs of a study as one tidy table.
 
     One row a value, with the columns run, data, model, objective, seed, part (test or a shift),
-    calibrator, metric, value. DuckDB, Polars and pandas read it directly.
+    calibrator, metric, value. DuckDB, Polars and pandas read it directly. Files that are damaged
+    are left out with a warning; the next ``study run`` repeats their runs.
 
     Parameters
     ----------
@@ -132,17 +139,32 @@ def read_all(folder: str | Path, *, keys: Collection[str] | None = None) -> pa.T
     keys
         Of the runs to read; None for all in the folder, also those of older studies.
     """
+    advice = f"Run calibrant study run STUDY.toml --out {folder}."
+    if not Path(folder).is_dir():
+        raise InputError(f"There is no folder {folder}. Check the name, or make it: {advice}")
     files = sorted((Path(folder) / "results").glob("*.parquet"))
     if keys is not None:
         files = [path for path in files if path.stem in keys]
-    tables = []
+    tables, damaged = [], []
     for path in files:
         try:
-            tables.append(pq.read_table(path).select(COLUMNS).replace_schema_metadata(None))
+            tables.append(pq.read_table(path).select(COLUMNS).cast(SCHEMA))
         except (OSError, ValueError, KeyError, pa.ArrowException):
-            continue  # a damaged file: the next `study run` detects and repeats it
+            damaged.append(path.name)
     if not tables:
-        raise InputError(
-            f"{folder} holds no finished runs. Run calibrant study run STUDY.toml --out {folder}."
-        )
+        but = f", but {_names(damaged)}" if damaged else ""
+        raise InputError(f"{folder} holds no finished runs{but}. {advice}")
+    if damaged:
+        text = f"{folder} holds {_names(damaged)}; they are left out. {advice}"
+        warnings.warn(text, CalibrationWarning, stacklevel=2)
     return pa.concat_tables(tables)
+
+
+def _names(damaged: list[str]) -> str:
+    """How many files are damaged, and which.
+
+    >>> _names(["a.parquet"]), _names(list("abcd"))
+    ('1 damaged file (a.parquet)', '4 damaged files (a, b, c, …)')
+    """
+    shown = ", ".join([*damaged[:NAMED], *(["…"] if len(damaged) > NAMED else [])])
+    return f"{len(damaged)} damaged file{'s' * (len(damaged) > 1)} ({shown})"

@@ -13,7 +13,6 @@ from __future__ import annotations
 import glob
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -23,7 +22,7 @@ import numpy as np
 from calibrant import _files
 from calibrant import metrics as m
 from calibrant._arrays import Bool, Float64, Int, dot, over_chunks
-from calibrant._checks import InputError, check_bins, check_choice, check_norm, refuse
+from calibrant._checks import InputError, check_bins, check_choice, check_count, check_norm, refuse
 from calibrant._rows import ROW_COST
 from calibrant.metrics._binning import Binning, BinSums, mass_ranks, width_index
 from calibrant.metrics._classwise import ClasswiseCounts, summarise_and_count
@@ -164,6 +163,7 @@ class Accumulator:
     """
 
     def __init__(self, num_classes: int, *, bins: int = 15) -> None:
+        check_count("num_classes", num_classes, least=2, most=100_000_000, example=10)
         self._counts = _Counts(num_classes, check_bins(bins), cells=NUM_CELLS)
         self.num_classes = num_classes
         self.bins = bins
@@ -183,6 +183,9 @@ class Accumulator:
     ) -> None:
         """Add a batch: Predictions, or arrays or tensors as ``Predictions`` takes them."""
         if predictions is None:
+            if labels is None:
+                raise refuse("labels", "are needed with logits or probs", "got none",
+                             "Pass labels=… of the batch.")  # fmt: skip
             predictions = Predictions(logits=logits, probs=probs, labels=labels)
         self._check_classes(predictions)
 
@@ -198,6 +201,9 @@ class Accumulator:
             self._counts.add(counts)
 
     def _check_classes(self, predictions: Predictions) -> None:
+        if not isinstance(predictions, Predictions):
+            rule, advice = "must be Predictions", "Or pass logits=… (or probs=…) and labels=…."
+            raise refuse("batch", rule, f"got {type(predictions).__name__}", advice)
         if predictions.num_classes != self.num_classes:
             rule = f"must have {self.num_classes} classes like the batches before"
             got = f"got {predictions.num_classes}"
@@ -318,7 +324,7 @@ class ParquetShards:
         for file in files:
             if not file.is_file():
                 raise FileNotFoundError(f"{file}: no such file. Check the path or the pattern.")
-            with _clear_errors(), pq.ParquetFile(file) as opened:
+            with _files.clear_errors(file, *_arrow_errors()), pq.ParquetFile(file) as opened:
                 schemas.append(opened.schema_arrow)
                 rows += opened.metadata.num_rows
                 values += _num_values(opened.metadata)
@@ -338,10 +344,10 @@ class ParquetShards:
         size = max(LEAST_BATCH, BATCH_ELEMENTS // self.row_values)
         for file in self.files:
             start = 0
-            with _clear_errors():
+            with _files.clear_errors(file, *_arrow_errors()):
                 opened = pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_AHEAD)
             with opened:
-                for batch in _clearly(opened.iter_batches(batch_size=size)):
+                for batch in _clearly(opened.iter_batches(batch_size=size), file):
                     if batch.num_rows:
                         yield self._predictions(batch, file, start)
                         start += batch.num_rows
@@ -401,22 +407,16 @@ def accumulate_parquet(
     return total
 
 
-@contextmanager
-def _clear_errors() -> Iterator[None]:
-    """Turn Arrow's errors into one sentence."""
+def _arrow_errors() -> tuple[type[Exception], ...]:
     import pyarrow as pa  # noqa: PLC0415
 
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"The Parquet files cannot be read: {reason}. Save them again.") from error
+    return (pa.ArrowException,)
 
 
-def _clearly(batches: Iterator[Any]) -> Iterator[Any]:
+def _clearly(batches: Iterator[Any], file: Path) -> Iterator[Any]:
     """The same batches; only errors of reading them are renamed, not those of their user."""
     while True:
-        with _clear_errors():
+        with _files.clear_errors(file, *_arrow_errors()):
             batch = next(batches, None)
         if batch is None:
             return

@@ -67,7 +67,7 @@ class ResultTable:
     better: str = "neither"
     best: str | None = "row"
     baseline: Key | None = None
-    level: float = 0.05
+    alpha: float = 0.05
 
     def __getitem__(self, place: tuple[Any, Any]) -> Cell:
         row, col = (key if isinstance(key, tuple) else (key,) for key in place)
@@ -103,7 +103,7 @@ class ResultTable:
         if self.baseline is not None:
             notes += [
                 f"▲ ▼ higher, lower than {_joined(self.baseline)}: two-sample t-test, "
-                f"p < {self.level:g}, not corrected for the number of cells",
+                f"p < {self.alpha:g}, not corrected for the number of cells",
                 "△ ▽ higher, lower without significance",
             ]
         return notes
@@ -227,7 +227,7 @@ class ResultTable:
             "metric": self.metric, "better": self.better, "spread": self.spread,
             "rows": list(self.rows), "cols": list(self.cols), "fixed": dict(self.fixed),
             "baseline": None if self.baseline is None else list(self.baseline),
-            "level": self.level, "cells": cells,
+            "alpha": self.alpha, "cells": cells,
         }  # fmt: skip
 
     def to_arrow(self) -> pa.Table:
@@ -254,7 +254,7 @@ def pivot(  # noqa: PLR0913 - all but the first are keywords
     spread: str = "std",
     baseline: Any = None,
     baseline_axis: str = "cols",
-    level: float = 0.05,
+    alpha: float = 0.05,
     better: str | None = None,
     best: str | None = "row",
 ) -> ResultTable:
@@ -283,8 +283,8 @@ def pivot(  # noqa: PLR0913 - all but the first are keywords
         The column (or, with "rows", the row) that the others are tested against by Student's
         two-sample t-test: its value, or a tuple where the axis has several names. See
         ``inference.compare_runs`` for what a single seed or no spread gives.
-    level
-        Of that test; p-values are not corrected for the number of cells.
+    alpha
+        Significance level of that test; p-values are not corrected for the number of cells.
     better
         "lower", "higher" or "neither"; by default what ``METRICS`` says, and "neither" for metrics
         it does not know. Without a direction no cell is best; marks need none.
@@ -312,7 +312,7 @@ def pivot(  # noqa: PLR0913 - all but the first are keywords
     """
     check_choice("spread", spread, ("std", "sem"))
     check_choice("baseline_axis", baseline_axis, ("cols", "rows"))
-    check_fraction("level", level, example=0.05)
+    check_fraction("alpha", alpha, example=0.05)
     if best is not None:
         check_choice("best", best, ("row", "column"))
     row_names, col_names = _names("rows", rows), _names("cols", cols)
@@ -324,9 +324,9 @@ def pivot(  # noqa: PLR0913 - all but the first are keywords
     key = _baseline(baseline, col_keys if baseline_axis == "cols" else row_keys)
     cells = {place: _cell(values, spread) for place, values in runs.items()}
     if key is not None:
-        cells = _marked(cells, key, axis=1 if baseline_axis == "cols" else 0, level=level)
+        cells = _marked(cells, key, axis=1 if baseline_axis == "cols" else 0, alpha=alpha)
     result = ResultTable(metric, row_names, col_names, row_keys, col_keys, cells, fixed, spread,
-                         _direction(metric, better), best, key, level)  # fmt: skip
+                         _direction(metric, better), best, key, alpha)  # fmt: skip
     return replace(result, cells=_with_best(result))
 
 
@@ -481,19 +481,19 @@ def _baseline(given: Any, keys: tuple[Key, ...]) -> Key | None:
 
 
 def _marked(
-    cells: Mapping[Place, Cell], baseline: Key, *, axis: int, level: float
+    cells: Mapping[Place, Cell], baseline: Key, *, axis: int, alpha: float
 ) -> dict[Place, Cell]:
     marked = {}
     for (row, col), cell in cells.items():
         other = cells.get((row, baseline) if axis else (baseline, col))
         itself = (row, col)[axis] == baseline
-        marked[row, col] = cell if itself or other is None else _against(cell, other, level)
+        marked[row, col] = cell if itself or other is None else _against(cell, other, alpha)
     return marked
 
 
-def _against(cell: Cell, baseline: Cell, level: float) -> Cell:
+def _against(cell: Cell, baseline: Cell, alpha: float) -> Cell:
     found = compare_runs(cell.values, baseline.values)
-    marks = "▲▼" if found.p_value < level else "△▽"
+    marks = "▲▼" if found.p_value < alpha else "△▽"
     mark = marks[0] if found.difference > 0 else marks[1] if found.difference < 0 else ""
     return replace(cell, mark=mark, p_value=found.p_value)
 

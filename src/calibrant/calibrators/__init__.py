@@ -11,8 +11,8 @@
 from calibrant.calibrators._base import Calibrator, FitSummary
 from calibrant.calibrators._binning import HistogramBinning, ScalingBinning
 from calibrant.calibrators._composite import Chain, CrossFitted
+from calibrant.calibrators._confidnet import ConfidNet
 from calibrant.calibrators._ensemble import EnsembleTemperature
-from calibrant.calibrators._features import ConfidNet, TrustScore
 from calibrant.calibrators._isotonic import Isotonic, Spline
 from calibrant.calibrators._json import load_calibrator
 from calibrant.calibrators._linear import (
@@ -25,6 +25,7 @@ from calibrant.calibrators._linear import (
 from calibrant.calibrators._one_vs_rest import Beta, Platt
 from calibrant.calibrators._selection import Selection, automatic, select_calibrator
 from calibrant.calibrators._temperature import TemperatureScaling
+from calibrant.calibrators._trust_score import TrustScore
 
 CALIBRATORS: dict[str, type[Calibrator]] = {
     "temperature": TemperatureScaling,

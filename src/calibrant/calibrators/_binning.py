@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from calibrant._arrays import Float64
-from calibrant._checks import InputError, check_bins, check_choice, refuse
+from calibrant._checks import InputError, check_bins, check_choice, is_number, refuse
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._columns import class_columns, confidence_column, distinct
 from calibrant.calibrators._maps import (
@@ -159,7 +159,7 @@ class HistogramBinning(_Binned):
 
     def _check(self) -> None:
         super()._check()
-        if self.floor is not None and not 0 <= self.floor <= 1:
+        if self.floor is not None and not (is_number(self.floor) and 0 <= self.floor <= 1):
             raise refuse("floor", "must lie in [0, 1]", f"got {self.floor!r}", "Try floor=0.5.")
 
     def _learn(self, p: Predictions, weights: Float64 | None) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from calibrant._arrays import Bool, Float, Float64, fold_numbers
-from calibrant._checks import check_count, check_seed, refuse
+from calibrant._checks import check_folds, check_seed, refuse
 from calibrant.calibrators._base import Calibrator, put_together
 from calibrant.calibrators._maps import TINY
 from calibrant.predictions import Predictions
@@ -34,7 +34,7 @@ class Chain(Calibrator):
 
     @property
     def gives(self) -> Any:  # type: ignore[override]
-        """What the last step gives."""
+        """Probabilities if any step gives them, else logits."""
         return "probs" if any(step.gives == "probs" for step in self.steps) else "logits"
 
     def _check(self) -> None:
@@ -133,7 +133,7 @@ def out_of_fold(
     calibrator: Calibrator, p: Predictions, weights: Float64 | None, folds: int, seed: int
 ) -> Predictions:
     """Each fold calibrated by a calibrator that saw only the others."""
-    check_count("folds", folds, least=2, most=p.num_samples, example=min(5, p.num_samples))
+    check_folds(folds, p.num_samples)
     fold = fold_numbers(p.num_samples, folds, seed)
     parts: list[tuple[Bool, Float]] = []
     for number in range(folds):

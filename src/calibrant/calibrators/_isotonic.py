@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from calibrant._arrays import Float64
-from calibrant._checks import InputError, check_count, refuse
+from calibrant._checks import InputError, check_count, is_number, refuse
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._columns import class_columns, confidence_column, distinct
 from calibrant.calibrators._maps import (
@@ -71,7 +71,8 @@ class Isotonic(_Lines):
     floor: float | None = None
 
     def _check(self) -> None:
-        if self.floor is not None and not 0 <= self.floor < 0.5:  # noqa: PLR2004
+        number = is_number(self.floor)
+        if self.floor is not None and not (number and 0 <= self.floor < 0.5):  # noqa: PLR2004
             raise refuse("floor", "must lie in [0, 0.5)", f"got {self.floor!r}", "Try 0.001.")
 
     def _learn(self, p: Predictions, weights: Float64 | None) -> None:

@@ -26,9 +26,16 @@ from calibrant._arrays import (
     one_blas_thread,
     over_chunks,
 )
-from calibrant._checks import ConvergenceError, InputError, check_choice, refuse
+from calibrant._checks import (
+    ConvergenceError,
+    InputError,
+    check_at_least,
+    check_choice,
+    check_seed,
+)
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._descent import descend
+from calibrant.calibrators._maps import TINY
 from calibrant.calibrators._ops import NumpyOps
 from calibrant.calibrators._scores import label_logits, logit_chunk, working_dtype
 from calibrant.calibrators._temperature import nll_quiet
@@ -38,7 +45,6 @@ from calibrant.predictions import Predictions
 Features = Literal["logits", "log_probs"]
 # The gradient at the end, as a part of that at the start. Float32 sums carry no more digits.
 TOLERANCE = {np.dtype(np.float64): 1e-7, np.dtype(np.float32): 1e-5}
-TINY = 1e-300
 # Of K / N: what holds a diagonal that is meant to be free.
 FREE = 1e-3
 # Gradients below this are rounding.
@@ -284,7 +290,7 @@ class _Root:
         k = len(plain)
         high = square.ravel() + 2 * factor[:-k]
         low = plain + 2 * factor[-k:]
-        tiny = 1e-12 * max(float(high.max()), float(low.max()), 1e-300)
+        tiny = 1e-12 * max(float(high.max()), float(low.max()), TINY)
         a = np.sqrt(np.maximum(high, tiny))
         c = np.zeros(len(a)) if dense else cross / a
         b = np.sqrt(np.maximum(low - (0 if dense else c**2), np.maximum(1e-6 * low, tiny)))
@@ -327,7 +333,8 @@ class _Affine(Calibrator):
     def _check(self) -> None:
         check_choice("on", self.on, ("logits", "log_probs"))
         if self.strength != "cv":
-            check_strength("strength", self.strength)
+            check_at_least("strength", self.strength, 0, example=1, otherwise=", or 'cv'")
+        check_seed(self.seed)
 
     def _penalty(self, strength: float, num_samples: int, num_classes: int) -> Penalty:
         """The structured penalty: K / N for each of K numbers, K (K - 1) / N off the diagonal."""
@@ -376,15 +383,6 @@ class _Affine(Calibrator):
             return super()._as_affine()
         matrix = self.weight_ if self.dense else np.diag(self.weight_)
         return matrix * self.scale_, self.bias_
-
-
-def check_strength(name: str, value: Any) -> float:
-    """Return a penalty's strength if it is a finite number of at least 0."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 <= value < math.inf:
-        rule, advice = "must be a finite number of at least 0, or 'cv'", f"Try {name}='cv'."
-        raise refuse(name, rule, f"got {value!r}", advice)
-    return float(value)
 
 
 def best_strength(
@@ -551,7 +549,7 @@ class Dirichlet(_Affine):
     def _check(self) -> None:
         super()._check()
         if self.bias_strength is not None:
-            check_strength("bias_strength", self.bias_strength)
+            check_at_least("bias_strength", self.bias_strength, 0, example=1)
 
     def _penalty(self, strength: float, num_samples: int, num_classes: int) -> Penalty:
         return Penalty(

@@ -11,11 +11,11 @@ import numpy as np
 from calibrant._arrays import Bool, Float64, over_chunks
 from calibrant._checks import ConvergenceError
 from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._maps import TINY
 from calibrant.calibrators._ops import IMPOSSIBLE, NumpyOps
 from calibrant.calibrators._scores import label_logits, logit_chunk
 from calibrant.predictions import Predictions
 
-TINY = 1e-300
 STEPS = 200
 HALVINGS = 40
 # A step that lowers a mean loss by less has nothing left to gain.

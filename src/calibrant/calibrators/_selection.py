@@ -16,7 +16,9 @@ from calibrant._checks import (
     ConvergenceError,
     InputError,
     check_choice,
-    check_count,
+    check_folds,
+    check_seed,
+    is_number,
     near_name,
     refuse,
 )
@@ -107,8 +109,9 @@ def select_calibrator(
     """
     check_predictions(p)
     check_choice("criterion", criterion, ("nll", "brier"))
-    check_count("folds", folds, least=2, most=p.num_samples, example=5)
-    if not standard_errors >= 0:
+    check_folds(folds, p.num_samples)
+    check_seed(seed)
+    if not is_number(standard_errors) or not standard_errors >= 0:
         rule, got = "must be at least 0", f"got {standard_errors!r}"
         raise refuse("standard_errors", rule, got, "Try standard_errors=1.")
     trials = []

@@ -18,11 +18,12 @@ from calibrant._checks import (
     check_choice,
     check_norm,
     check_positive,
+    is_number,
     refuse,
 )
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._tempered import Tempered, mean
-from calibrant.metrics._binned import ece
+from calibrant.metrics._binned import ece, norm_of_gaps
 from calibrant.metrics._binning import Binning, BinSums, width_index
 from calibrant.metrics._sample import Sample
 from calibrant.predictions import Predictions
@@ -111,10 +112,15 @@ class TemperatureScaling(Calibrator):
         check_positive("softness", self.softness, example=0.01)
         if self.norm is not None:
             check_norm(self.norm)
-        low, high = (check_positive("bounds", x, example=0.01) for x in self.bounds)
-        if low >= high:
-            raise refuse("bounds", "must rise", f"got {self.bounds}", "Try (0.01, 100).")
+        self._check_bounds()
         self._grid()
+
+    def _check_bounds(self) -> None:
+        pair = isinstance(self.bounds, (tuple, list)) and len(self.bounds) == 2  # noqa: PLR2004
+        fine = pair and all(map(is_number, self.bounds))
+        if not fine or not 0 < self.bounds[0] < self.bounds[1] < math.inf:
+            rule, advice = "must be two rising numbers above 0", "Try (0.01, 100)."
+            raise refuse("bounds", rule, f"got {self.bounds!r}", advice)
 
     def _grid(self) -> Float64:
         if isinstance(self.grid, str):
@@ -333,14 +339,9 @@ def soft_binned_ece(
     accuracy = member.T @ correct / there
     if form == "bin":
         gap = np.abs(accuracy - member.T @ confidence / there)
-        return _norm_of(gap, size / weights.sum(), norm)
-    return _norm_of(np.abs(accuracy - confidence[:, None]), member / weights.sum(), norm)
-
-
-def _norm_of(gap: Float64, share: Float64, norm: float) -> float:
-    if math.isinf(norm):
-        return float(gap[share > 0].max())
-    return float((share * gap**norm).sum() ** (1 / norm))
+        return norm_of_gaps(size / weights.sum(), gap, norm)
+    gap = np.abs(accuracy - confidence[:, None])
+    return norm_of_gaps((member / weights.sum()).ravel(), gap.ravel(), norm)
 
 
 def _least_soft_ece(

@@ -40,6 +40,7 @@ app = typer.Typer()
 @app.command("measure")
 @one_line_errors
 def measure_command(
+    context: typer.Context,
     paths: Annotated[
         list[str],
         typer.Argument(
@@ -73,6 +74,8 @@ def measure_command(
     chosen = _names(metrics)
     shape: dict[str, Any] = {"bins": bins, "norm": norm, "binning": binning.value}
     if stream:
+        unused = ["labels", "level", "replicates", "seed", *(["intervals"] if intervals else [])]
+        refuse_given(context, unused, "must be left out with --stream, which gives no intervals")
         panel = _measure_stream(paths, chosen, **shape)
     else:
         p = load(_single(paths), labels=labels)
@@ -110,6 +113,14 @@ def compare_command(
     result = compare(models, metrics=chosen, bins=bins, norm=norm, binning=binning.value,
                      level=level, replicates=replicates, seed=seed)  # fmt: skip
     show(result, str(result), as_json=as_json, as_csv=as_csv)
+
+
+def refuse_given(context: typer.Context, options: list[str], rule: str) -> None:
+    """Refuse options that the user gave and that would change nothing."""
+    for option in options:
+        source = context.get_parameter_source(option)
+        if source is not None and source.name == "COMMANDLINE":
+            raise refuse(f"--{option}", rule, "got it", "Leave it out.")
 
 
 def _names(metrics: str | None) -> list[str] | None:

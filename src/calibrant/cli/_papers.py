@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calibrant.cli._common import one_line_errors
+from calibrant._checks import check_choice
+from calibrant.cli._common import one_line_errors, one_line_warnings
 from calibrant.cli._study import (
     Address,
     ExecutorName,
@@ -54,7 +55,6 @@ def show_command(
     style: Annotated[str, typer.Option("--format", help="text, markdown or csv.")] = "text",
 ) -> None:
     """Print a published table, or say what a figure shows."""
-    from calibrant._checks import check_choice  # noqa: PLC0415
     from calibrant.papers import compare_table, get_experiment  # noqa: PLC0415
 
     check_choice("--format", style, ("text", "markdown", "csv"))
@@ -99,7 +99,9 @@ def run_command(
         merged,
         paper_at,
     )
+    from calibrant.papers._experiments import FORMATS  # noqa: PLC0415
 
+    kinds = [check_choice("--format", kind.strip(), FORMATS) for kind in formats.split(",")]
     at = paper_at(paper, scale)
     wanted = list(experiments(paper).values()) if name == "all" else [get_experiment(paper, name)]
     studies = merged(study for experiment in wanted for study in experiment.studies(at))
@@ -109,8 +111,9 @@ def run_command(
     works = make_executor(executor, workers, threads, address, gpus)
     failed = sum(run_missing(study, out, works, retry=retry).count("failed") for study in studies)
     results = Results(at, out)
-    for experiment in wanted:
-        _finish(experiment, results, out, formats.split(","))
+    with one_line_warnings():
+        for experiment in wanted:
+            _finish(experiment, results, out, kinds)
     if failed:
         typer.echo(f"calibrant: {failed} runs failed; see {out / 'failed'}.", err=True)
         raise typer.Exit(1)
@@ -166,5 +169,6 @@ def claims_command(
         evidence = Evidence.published()
     else:
         evidence = Evidence.measured(results, scale or scale_of(results))
-    judged = judge(evidence)
+    with one_line_warnings():
+        judged = judge(evidence)
     typer.echo(claims_json(judged) if as_json else claims_table(judged))

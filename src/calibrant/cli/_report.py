@@ -9,6 +9,7 @@ import typer
 
 from calibrant import load
 from calibrant._checks import refuse
+from calibrant._files import same_file
 from calibrant.cli._common import (
     Bins,
     Level,
@@ -18,7 +19,7 @@ from calibrant.cli._common import (
     one_line_warnings,
     progress,
 )
-from calibrant.cli._measure import _distinct_names
+from calibrant.cli._measure import _distinct_names, refuse_given
 from calibrant.predictions import Confidences, Predictions
 
 app = typer.Typer()
@@ -27,6 +28,7 @@ app = typer.Typer()
 @app.command("report")
 @one_line_errors
 def report_command(
+    context: typer.Context,
     paths: Annotated[
         list[Path],
         typer.Argument(help="Predictions, a file a model; or the folder of a study's results."),
@@ -47,9 +49,11 @@ def report_command(
     Models of the same samples are compared. The file works offline and asks the network for
     nothing.
     """
-    if any(_same(out, path) for path in paths):
+    if any(same_file(out, path) for path in paths):
         raise refuse("--out", "must not be an input", f"got {str(out)!r}", "Choose another name.")
     if any(path.is_dir() for path in paths):
+        unused = ["bins", "level", "replicates", "seed"]
+        refuse_given(context, unused, "goes with files of predictions, not with a study's folder")
         _study_report(paths, out, title, study)
         return
     if study is not None:
@@ -76,10 +80,7 @@ def _study_report(paths: list[Path], out: Path, title: str | None, study: str | 
     if len(paths) > 1:
         rule, advice = "must be one folder, or files", "Report each study by itself."
         raise refuse("PATHS", rule, f"got {len(paths)} paths", advice)
-    chosen = None if study is None else Study.load(study)
-    write_study_report(paths[0], out, title=title or "Study report", study=chosen)
+    chosen = None if study is None else Study.load(study, training=False)
+    with one_line_warnings():
+        write_study_report(paths[0], out, title=title or "Study report", study=chosen)
     typer.echo(f"Written: {out}")
-
-
-def _same(a: Path, b: Path) -> bool:
-    return a.resolve() == b.resolve()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 
 from calibrant._checks import check_choice, refuse
-from calibrant.cli._common import fail, one_line_errors
+from calibrant.cli._common import fail, one_line_errors, one_line_warnings
 
 if TYPE_CHECKING:
     from calibrant.study import Executor, Run, Status, Study
@@ -29,6 +30,7 @@ ExecutorName = Annotated[str, typer.Option(help="local or ray.")]
 Workers = Annotated[int | None, typer.Option(help="Processes; default: a quick probe decides.")]
 Threads = Annotated[int | None, typer.Option(help="Threads of each run.")]
 Address = Annotated[str | None, typer.Option(help="Of an existing Ray cluster.")]
+Within = Annotated[float, typer.Option(help="Accuracy that may be given up, as a fraction.")]
 
 
 @study.command("run")
@@ -55,7 +57,8 @@ def run_command(
     now = run_missing(chosen, out, works, retry=retry)
     typer.echo(_counts(now))
     if now.count("done"):
-        table = read_all(out, keys={run.key for run in chosen.runs})
+        with one_line_warnings():
+            table = read_all(out, keys={run.key for run in chosen.runs})
         typer.echo(_tables(chosen, table))
         typer.echo(answer(chosen, table))
     if now.count("failed"):
@@ -75,7 +78,10 @@ def status_command(
     from calibrant.results import Store  # noqa: PLC0415
     from calibrant.study import status  # noqa: PLC0415
 
-    chosen = _load(file)
+    if not out.is_dir():
+        rule, advice = "must be a folder of results", f"Begin: calibrant study run {file} --out …"
+        raise refuse("--out", rule, f"got {str(out)!r}, which does not exist", advice)
+    chosen = _load(file, training=False)  # only what is there matters
     now = status(chosen, out)
     typer.echo(_counts(now, workers))
     store = Store(out)
@@ -112,8 +118,10 @@ def table_command(
     names = [rows.split(","), cols.split(",")]
     for name in (*names[0], *names[1]):
         fixed.pop(name, None)
-    made = pivot(read_all(out), rows=names[0], cols=names[1], metric=metric, where=fixed,
-                 spread=spread, baseline=baseline)  # fmt: skip
+    with one_line_warnings():
+        results = read_all(out)
+    made = pivot(results, rows=names[0], cols=names[1], metric=metric, where=fixed, spread=spread,
+                 baseline=baseline)  # fmt: skip
     shown = {"text": lambda: made.to_text(color=sys.stdout.isatty()), "markdown": made.to_markdown,
              "latex": made.to_latex, "csv": made.to_csv}  # fmt: skip
     typer.echo(shown[style]())
@@ -129,7 +137,7 @@ def tune_command(
     workers: Workers = None,
     threads: Threads = None,
     address: Address = None,
-    within: Annotated[float, typer.Option(help="Accuracy that may be given up.")] = 0.01,
+    within: Within = 0.01,
 ) -> None:
     """Tune the coefficients of [tune] one after another: lowest validation ECE."""
     from calibrant.study import StudyError, tune  # noqa: PLC0415
@@ -148,7 +156,7 @@ def select_command(
     *,
     out: Out,
     score: Annotated[str, typer.Option(help="nll or brier.")] = "nll",
-    within: Annotated[float, typer.Option(help="Accuracy that may be given up.")] = 0.01,
+    within: Within = 0.01,
     executor: ExecutorName = "local",
     workers: Workers = None,
     threads: Threads = None,
@@ -156,17 +164,20 @@ def select_command(
 ) -> None:
     """Choose loss and calibrator together, on validation data; runs what is missing first."""
     from calibrant.study import select  # noqa: PLC0415
+    from calibrant.study._select import SCORES, check_within  # noqa: PLC0415
 
+    check_choice("--score", score, SCORES)  # before hours of training, not after them
+    check_within("--within", within)
     chosen, works = _load(file), make_executor(executor, workers, threads, address, 0)
     run_missing(chosen, out, works)
     for choice in select(chosen, out, score=score, within=within):
         typer.echo(f"{choice}\n")
 
 
-def _load(file: str) -> Study:
+def _load(file: str, *, training: bool = True) -> Study:
     from calibrant.study import Study  # noqa: PLC0415
 
-    return Study.load(file)
+    return Study.load(file, training=training)
 
 
 def make_executor(
@@ -192,8 +203,16 @@ def _fixed(texts: list[str]) -> dict[str, Any]:
         if not equals:
             rule, advice = "must read column=value", 'Write for example "part=test".'
             raise refuse("--where", rule, f"got {text!r}", advice)
-        found[name] = int(value) if name == "seed" else value
+        found[name] = _seed(text, value) if name == "seed" else value
     return found
+
+
+def _seed(text: str, value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        rule, advice = "must have a whole number as seed", 'Write for example "seed=0".'
+        raise refuse("--where", rule, f"got {text!r}", advice) from None
 
 
 def _counts(now: Status, workers: int = 1) -> str:
@@ -228,30 +247,48 @@ def run_missing(chosen: Study, out: Path, works: Executor, *, retry: bool = Fals
     from calibrant.study import StudyError, run_study  # noqa: PLC0415
 
     try:
-        with _live(chosen) as report:
+        with _live(chosen, works, out) as report:
             return run_study(chosen, out, executor=works, retry=retry, report=report)
     except StudyError as error:
         fail(str(error))
 
 
 @contextmanager
-def _live(chosen: Study) -> Iterator[Callable[[Run, str, Status], None] | None]:
+def _live(
+    chosen: Study, works: Executor, out: Path
+) -> Iterator[Callable[[Run, str, Status], None] | None]:
     """A table that fills while the study runs; nothing where no terminal is."""
     if not sys.stderr.isatty():
         yield None
         return
-    names = list(dict.fromkeys(run.name for run in chosen.runs))
+    begun, ended = time.monotonic(), 0
 
-    def drawn(now: Status | None) -> Table:
-        table = Table("objective", "done", "failed", "of", box=None, pad_edge=False)
-        for name in names:
-            keys = [run.key for run in chosen.runs if run.name == name]
-            states = [] if now is None else [now.states[key] for key in keys]
-            done, failed = states.count("done"), states.count("failed")
-            table.add_row(name, str(done), str(failed or ""), str(len(keys)))
-        left = None if now is None else now.time_left(2)
-        table.caption = "" if left is None else f"about {left:.0f} s left"
-        return table
+    def report(_run: Run, _state: str, now: Status) -> None:
+        nonlocal ended
+        ended += 1
+        rate = ended / (time.monotonic() - begun)
+        live.update(_drawn(chosen, now, _time_left(now, works, out, rate)))
 
-    with Live(drawn(None), console=Console(stderr=True), transient=True) as live:
-        yield lambda _run, _state, now: live.update(drawn(now))
+    with Live(_drawn(chosen), console=Console(stderr=True), transient=True) as live:
+        yield report
+
+
+def _drawn(chosen: Study, now: Status | None = None, left: float | None = None) -> Table:
+    table = Table("objective", "done", "failed", "of", box=None, pad_edge=False)
+    for name in dict.fromkeys(run.name for run in chosen.runs):
+        keys = [run.key for run in chosen.runs if run.name == name]
+        states = [] if now is None else [now.states[key] for key in keys]
+        done, failed = states.count("done"), states.count("failed")
+        table.add_row(name, str(done), str(failed or ""), str(len(keys)))
+    table.caption = "" if left is None else f"about {left:.0f} s left"
+    return table
+
+
+def _time_left(now: Status, works: Executor, out: Path, rate: float) -> float | None:
+    """Seconds left; where nobody knows how many work at once, by the runs ended in a second."""
+    from calibrant.study import Local  # noqa: PLC0415
+
+    workers = works.processes(out) if isinstance(works, Local) else None
+    if workers is not None:
+        return now.time_left(workers)
+    return (now.count("missing") + now.count("running")) / rate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,8 +47,8 @@ def train_command(
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs, instead of the recipe's.")] = None,
     calibration: Annotated[
-        float, typer.Option(help="Training samples kept for calibration: a share or a number.")
-    ] = 0.1,
+        str, typer.Option(help="Training samples kept for calibration: a share or a whole number.")
+    ] = "0.1",
     train_size: Annotated[int | None, typer.Option(help="Train on fewer samples.")] = None,
     seed: Annotated[int, typer.Option(help="Of split, weights, order, augmentation.")] = 0,
     stop: Annotated[str | None, typer.Option(help="Stop early by nll, ece or refinement.")] = None,
@@ -64,18 +65,18 @@ def train_command(
     """
     from calibrant.train import EarlyStopping, TrainingError, get_recipe, train  # noqa: PLC0415
 
+    kept = _share_or_number(calibration)
     changes: dict[str, Any] = parse_options(option or [])
     if epochs is not None:
         changes["epochs"] = epochs
     chosen = get_recipe(recipe, **changes)
     stopping = None if stop is None else EarlyStopping(stop, patience)  # type: ignore[arg-type]
     dataset = _load(data, data_dir)
-    whole = int(calibration) if calibration >= 1 else calibration
     try:
         with _bar() as report:
             trained = train(
                 dataset, model=model, objective=objective, recipe=chosen, seed=seed, out=out,
-                calibration=whole, train_size=train_size, telemetry=telemetry, stop=stopping,
+                calibration=kept, train_size=train_size, telemetry=telemetry, stop=stopping,
                 precision=precision, compiled=compiled, report=report,
             )  # fmt: skip
     except TrainingError as error:
@@ -114,6 +115,22 @@ def predict_command(
     typer.echo(f"Wrote {out}: {p.num_samples:,} predictions of {p.num_classes} classes.")
 
 
+def _share_or_number(text: str) -> float | int:
+    """What --calibration means: a whole number counts samples, one with a decimal point is a share.
+
+    >>> _share_or_number("0.1"), _share_or_number("500")
+    (0.1, 500)
+    """
+    try:
+        value: float | int = int(text) if text.isdecimal() else float(text)
+    except ValueError:
+        value = math.nan
+    if 0 < value < 1 or (isinstance(value, int) and value >= 1):
+        return value
+    rule = "must be a share between 0 and 1, or a whole number of samples"
+    raise refuse("--calibration", rule, f"got {text!r}", "Try 0.1 or 5000.")
+
+
 def _load(name: str, folder: Path | None) -> Dataset:
     from calibrant.data import load  # noqa: PLC0415
 
@@ -135,7 +152,7 @@ def _bar() -> Iterator[Callable[[Moment], None] | None]:
             now = f"loss {at.loss:.3f}"
             if "test_error" in at.last:
                 accuracy, ece = 1 - at.last["test_error"], at.last["test_ece"]
-                now += f" · accuracy {accuracy:.1%} · ECE {ece:.1%}"
+                now += f" · accuracy {100 * accuracy:.1f} % · ECE {100 * ece:.1f} %"
             now += f" · {at.images_per_second:,.0f}/s"
             done, total = at.epoch * at.steps + at.step, at.epochs * at.steps
             bar.update(task, description=f"{at.epoch + 1}/{at.epochs}", completed=done, total=total,

@@ -40,7 +40,8 @@ def avuc(
     logits, labels, ignore_index
         As in :func:`cross_entropy`.
     threshold
-        Entropy in nats, between 0 and log K, above which a prediction is uncertain.
+        Entropy in nats from which a prediction is uncertain, between 0 (all are) and log K; above
+        log K all are certain.
     stop_gradient
         Whether to stop the gradient through c and 1 - c, which rewards more confidence in wrong
         and less in right predictions (AvUC-GS).

@@ -54,11 +54,15 @@ class BinSums:
 
 def bin_sums(ranked: Ranked, bins: int, binning: Binning) -> BinSums:
     """Sort the samples into bins and add up. Entries are in order, so bins are runs of them."""
-    cuts = bin_cuts(ranked, check_bins(bins), binning)
+    return sums_between(ranked, bin_cuts(ranked, check_bins(bins), binning))
+
+
+def sums_between(ranked: Ranked, cuts: Int) -> BinSums:
+    """Add up what lies between the cuts."""
     present = np.flatnonzero(cuts[1:] > cuts[:-1])
 
     def add(values: Float64) -> Float64:
-        sums = np.zeros(bins)
+        sums = np.zeros(len(cuts) - 1)
         sums[present] = np.add.reduceat(values, cuts[present])
         return sums
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from calibrant._arrays import Float64, fold_numbers
-from calibrant._checks import check_count
+from calibrant._checks import check_folds
 from calibrant.metrics._binned import ece
 from calibrant.metrics._binning import Binning
 from calibrant.metrics._ranking import auroc
@@ -151,7 +151,8 @@ def refinement_nll(
     >>> round(metrics.refinement_nll(p, Same(), folds=2), 4)
     0.4581
     """
-    check_count("folds", folds, least=2, most=p.num_samples, example=min(5, p.num_samples))
+    all_classes(p, "refinement_nll")
+    check_folds(folds, p.num_samples)
     fold = fold_numbers(p.num_samples, folds, seed)
     total = 0.0
     for k in range(folds):

@@ -8,6 +8,7 @@ import numpy as np
 
 from calibrant._arrays import Float64, Int, dot
 from calibrant._checks import check_norm, check_positive
+from calibrant.metrics._binned import norm_of_gaps
 from calibrant.metrics._sample import Measurable, Ranked, rank
 
 # Pairwise distances are taken between at most this many evenly spaced order statistics.
@@ -71,8 +72,8 @@ def kde_ece(p: Measurable | Ranked, *, bandwidth: float | None = None, norm: flo
     with the leave-one-out estimate :math:`\hat a(c_i) = \sum_{j \ne i} k_{c_j}(c_i) a_j / \sum_{j
     \ne i} k_{c_j}(c_i)`, where :math:`k_c` is the density of Beta(c/h + 1, (1 - c)/h + 1), which
     has no mass outside [0, 1]. ``bandwidth`` h defaults to the value of largest leave-one-out
-    likelihood on a grid from 0.001 to 0.5. Takes O(N²) time: seconds at N = 10,000. NaN for a
-    single sample.
+    likelihood on a grid from 0.001 to 0.5. ``math.inf`` as ``norm`` takes the largest gap. Takes
+    O(N²) time: seconds at N = 10,000. NaN for a single sample.
 
     References
     ----------
@@ -98,12 +99,14 @@ def population_kde_ece(ranked: Ranked, *, bandwidth: float, norm: float = 1) -> 
 
 
 def _kde_error(ranked: Ranked, bandwidth: float, norm: float, *, leave_one_out: bool) -> float:
-    powers = np.zeros(len(ranked.count))
-    step = max(1, (1 << 21) // len(powers))
-    for start in range(0, len(powers), step):
+    size = len(ranked.count)
+    gap = np.zeros((2, size))  # of the correct and of the wrong samples at each confidence
+    step = max(1, (1 << 21) // size)
+    for start in range(0, size, step):
         rows = slice(start, start + step)
-        powers[rows] = _powers(ranked, rows, bandwidth, norm, leave_one_out=leave_one_out)
-    return float((powers.sum() / ranked.total) ** (1 / norm))
+        gap[:, rows] = _kde_gaps(ranked, rows, bandwidth, leave_one_out=leave_one_out)
+    count = np.stack([ranked.hits, ranked.misses])
+    return norm_of_gaps(count.ravel() / ranked.total, gap.ravel(), norm)
 
 
 def laplacian_form(place: Float64, weight: Float64, width: float) -> float:
@@ -167,21 +170,16 @@ def _doubt(ranked: Ranked) -> Float64:
     return 1 - ranked.confidence if ranked.doubt is None else ranked.doubt
 
 
-def _powers(
-    ranked: Ranked, rows: slice, bandwidth: float, norm: float, *, leave_one_out: bool
-) -> Float64:
-    """Sum over the samples at each confidence of |estimated accuracy - confidence|^norm."""
+def _kde_gaps(ranked: Ranked, rows: slice, bandwidth: float, *, leave_one_out: bool) -> Float64:
+    """|Estimated accuracy - confidence| of a correct (first) and of a wrong sample (second)."""
     logs = _BetaKernel(ranked.confidence, _doubt(ranked), bandwidth).logs(rows)
     kernel = np.exp(logs - logs.max(axis=1, keepdims=True))
     own = kernel[np.arange(len(kernel)), np.arange(len(ranked.count))[rows]] * leave_one_out
     mass, good = kernel @ ranked.count - own, kernel @ ranked.hits
-    c, n, h = ranked.confidence[rows], ranked.count[rows], ranked.hits[rows]
     with np.errstate(invalid="ignore", divide="ignore"):
-        if_correct = np.abs((good - own) / mass - c) ** norm
-        if_wrong = np.abs(good / mass - c) ** norm
+        gap = np.abs(np.stack([good - own, good]) / mass - ranked.confidence[rows])
     # A sample with no neighbour within reach of its kernel says nothing about calibration.
-    if_correct, if_wrong = (np.where(mass > 0, v, 0) for v in (if_correct, if_wrong))
-    return h * if_correct + (n - h) * if_wrong
+    return np.where(mass > 0, gap, 0)
 
 
 def likeliest_bandwidth(ranked: Ranked) -> float:

@@ -33,7 +33,7 @@ def nll(p: Measurable) -> float:
     >>> round(metrics.nll(Predictions(probs=[[0.5, 0.5], [0.2, 0.8]], labels=[0, 1])), 4)
     0.4581
     """
-    return -Sample.of(p).mean("label_log_prob", "nll")
+    return 0.0 - Sample.of(p).mean("label_log_prob", "nll")  # certain answers: 0, never -0
 
 
 def brier(p: Measurable) -> float:

@@ -1,4 +1,4 @@
-"""What a study found: values by setting and metric, in words and as data for the page."""
+"""What a study found: values by setting and metric, as data for the page."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import numpy as np
 
 from calibrant._arrays import Float64
 from calibrant._checks import refuse
-from calibrant.inference import compare_runs, summarise
-from calibrant.measure import show_p
+from calibrant.inference import summarise
 from calibrant.metrics import METRICS
 from calibrant.report._html import clean
 from calibrant.report._page import packed
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 DIMENSIONS = {"data": "data", "model": "network", "objective": "objective",
               "calibrator": "calibrator", "part": "samples"}  # fmt: skip
 NONE, TEST, CALIBRATION, TEMPERATURE = "none", "test", "calibration", "temperature"
-SURE = 0.05
 MOST_ROWS = 50_000
 Key = tuple[str, ...]
 
@@ -84,62 +82,6 @@ def _natural(row: Key) -> list[Any]:
         (text not in (NONE, TEST), re.sub(r"\d+", lambda digits: digits[0].zfill(20), text))
         for text in row
     ]
-
-
-# --- words ------------------------------------------------------------------------------------
-
-
-def sentences(cells: Cells) -> dict[tuple[str, str], list[str]]:
-    """What came out best for each data set and network, and how sure that is."""
-    found: dict[tuple[str, str], list[str]] = {}
-    parts = list(dict.fromkeys(row[-1] for row in cells.rows))
-    for place in dict.fromkeys(row[:2] for row in cells.rows):
-        said = []
-        for part in parts:
-            rows = [row for row in cells.rows if row[:2] == place and row[-1] == part]
-            where = "" if part == TEST else f"On {part}: "
-            raw = [row for row in rows if row[3] == NONE]
-            said += _lowest(cells, raw, "ece", f"{where}before any repair, the lowest ECE has")
-            repaired = [row for row in rows if row[3] != NONE]
-            said += _lowest(cells, repaired, "ece", f"{where}after repair, the lowest ECE has")
-            if part == TEST:
-                said += _lowest(cells, rows, "nll", "the lowest NLL has")
-        found[place[0], place[1]] = said or ["Neither ECE nor NLL was measured."]
-    return found
-
-
-def _lowest(cells: Cells, rows: Sequence[Key], metric: str, start: str) -> list[str]:
-    """The row with the lowest mean, and whether the runner-up is really behind."""
-    values = {row: cells.of(row, metric) for row in rows}
-    sound = {row: v for row, v in values.items() if len(v) and np.isfinite(v).all()}
-    if not sound:
-        return []
-    first, *others = sorted(sound, key=lambda row: float(sound[row].mean()))
-    text = f"{start[0].upper()}{start[1:]} {_setting(first)}, {_shown(metric, sound[first])}"
-    if not others:
-        return [f"{text}."]
-    second = others[0]
-    paired = cells.values[first, metric].keys() == cells.values[second, metric].keys()
-    p = compare_runs(sound[first], sound[second], paired=paired).p_value
-    sure = (
-        f"hardly chance: p = {show_p(p)}".replace("= <", "<")
-        if p < SURE
-        else "the seeds cannot tell them apart"
-    )
-    return [f"{text}; next is {_setting(second)}, {_shown(metric, sound[second])} ({sure})."]
-
-
-def _setting(row: Key) -> str:
-    return row[2] if row[3] == NONE else f"{row[2]} with {row[3]}"
-
-
-def _shown(metric: str, values: Float64) -> str:
-    found = summarise(values)
-    if METRICS[metric].percent:
-        spread = "" if len(values) == 1 else f" ± {100 * found.std:.2f}"
-        return f"{100 * found.mean:.2f}{spread} %"
-    spread = "" if len(values) == 1 else f" ± {found.std:.4f}"
-    return f"{found.mean:.4f}{spread}"
 
 
 # --- data -------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from calibrant.report._html import Html, chart, name_of, section, tag
-from calibrant.report._study import Cells, sentences
+from calibrant.report._study import Cells
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,23 +22,18 @@ def body_of_study(cells: Cells, table: pa.Table, study: Study | None) -> Html:
 
 
 def _verdict(cells: Cells, table: pa.Table, study: Study | None) -> Html:
+    from calibrant.study import findings  # noqa: PLC0415 - the study layer loads slowly
+
     runs = len(set(table["run"].to_pylist()))
     seeds = len({seed for row in cells.rows for seed in cells.seeds(row)})
     size = f"{_count(runs, 'finished run')}, {_count(len(cells.rows), 'setting')}, " + _count(
         seeds, "seed"
     )
-    if study is not None:
-        from calibrant.study import answer  # noqa: PLC0415 - the study layer loads slowly
-
-        lines = answer(study, table).splitlines()
-        said = [tag("p", name_of(line.strip())) for line in lines]
-        cards = [tag("article", *said, class_="card")]
-    else:
-        cards = [
-            tag("article", tag("h3", name_of(data), ", ", name_of(model)),
-                tag("ul", *(tag("li", name_of(line)) for line in lines)), class_="card")
-            for (data, model), lines in sentences(cells).items()
-        ]  # fmt: skip
+    cards = [
+        tag("article", tag("h3", name_of(data), ", ", name_of(model)),
+            tag("ul", *(tag("li", name_of(line)) for line in lines)), class_="card")
+        for (data, model), lines in findings(table, study).items()
+    ]  # fmt: skip
     return section("verdict", "Verdict", tag("p", size, class_="note"), *cards)
 
 

@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from calibrant.inference import CalibrationTest, Difference, Interval
+from calibrant.inference import CalibrationTest, Difference, Interval, samples_needed
 from calibrant.measure import show_p
 from calibrant.metrics._binned import wilson_interval
 from calibrant.predictions import Confidences, Predictions
@@ -18,9 +18,8 @@ SURE = 0.05
 SLIGHT, STRONG = 0.01, 0.10
 # An interval of the gap that reaches no further than this says that the model is calibrated.
 NARROW = 0.02
-# z of a two-sided 5 % test plus that of 80 % power.
-POWER = 2.8
-MOST_NEEDED = 1e9
+# Below so many samples a correlation is mostly noise: that of two is 1 or -1.
+FEWEST = 20
 TITLES = {
     "none": "as it is",
     "temperature": "temperature scaling", "ensemble_temperature": "ensemble temperature scaling",
@@ -48,7 +47,8 @@ def gap_interval(p: Predictions | Confidences, level: float = 0.95) -> Interval:
     for their difference, with their correlation: the distance of the lower limit is
     :math:`\sqrt{x^2 + y^2 - 2 r x y}` for distances x, y of the lower limit of the confidence and
     the upper limit of the accuracy. The plain interval of the differences would be a point where
-    every sample is right.
+    every sample is right. Of fewer than 20 samples r counts as 0, which is the cautious side:
+    confidence and being right go together in most models, and that makes the interval narrower.
 
     Reference: Zou (2007), doi:10.1037/1082-989X.12.4.399.
 
@@ -63,7 +63,7 @@ def gap_interval(p: Predictions | Confidences, level: float = 0.95) -> Interval:
     below, above = accuracy - float(low[0]), float(high[0]) - accuracy
     spread = float(confidence.std(ddof=1)) if count > 1 else 0.0
     reach = NormalDist().inv_cdf((1 + level) / 2) * spread / math.sqrt(count)
-    varies = spread > 0 and 0 < accuracy < 1
+    varies = count >= FEWEST and spread > 0 and 0 < accuracy < 1
     r = float(np.corrcoef(confidence, correct)[0, 1]) if varies else 0.0
     gap = float(confidence.mean()) - accuracy
     down = math.sqrt(max(reach**2 + above**2 - 2 * r * reach * above, 0))
@@ -149,14 +149,12 @@ def _p(test: CalibrationTest) -> str:
 
 def _needed(gap: Interval, count: int) -> str:
     """About how many samples would show a gap of this size, if it is real."""
-    if not gap.value:
-        return ""
     error = (gap.high - gap.low) / 2 / NormalDist().inv_cdf((1 + gap.level) / 2)
-    needed = count * (POWER * error / abs(gap.value)) ** 2
-    if not count < needed < MOST_NEEDED:
+    needed = samples_needed(gap.value, error, count)
+    if needed is None:
         return ""
     size = f"{100 * abs(gap.value):.1f} points"
-    return f"; a true gap of {size} would show with about {float(f'{needed:.1g}'):,.0f}"
+    return f"; a true gap of {size} would show with about {needed:,}"
 
 
 def _what_to_do(advice: Advice) -> str:

@@ -6,7 +6,7 @@ from calibrant.study._run import Executor, Status, StudyError, run_study, status
 from calibrant.study._select import Candidate, Choice, select
 from calibrant.study._spec import Evaluation, Run, Study
 from calibrant.study._tune import Trial, Tuned, tune
-from calibrant.study._words import answer
+from calibrant.study._words import answer, findings
 
 __all__ = [
     "Candidate",
@@ -22,6 +22,7 @@ __all__ = [
     "Trial",
     "Tuned",
     "answer",
+    "findings",
     "run_study",
     "select",
     "status",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -13,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from calibrant._arrays import num_threads
 from calibrant._checks import InputError
 from calibrant._files import replacing
 from calibrant.results import Store
@@ -22,6 +22,7 @@ from calibrant.study._spec import Evaluation, Run
 
 ATTEMPTS = 3
 PROBE_SECONDS = 1.0
+SIZE_FILE = "workers.json"
 
 
 @dataclass(frozen=True)
@@ -61,14 +62,27 @@ class Local:
         """Workers and threads: as given, else as this folder was begun with, else by a probe."""
         if self.workers is not None and self.threads is not None:
             return self.workers, self.threads
-        path = store.folder / "workers.json"
-        try:
-            workers, threads = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            workers, threads = probe(runs[0], by_data[runs[0].data_key])
-            with replacing(path) as temporary:
-                Path(temporary).write_text(json.dumps([workers, threads]), encoding="utf-8")
-        return self.workers or workers, self.threads or threads
+        found = _begun_with(store.folder)
+        if found is None:
+            found = probe(runs[0], by_data[runs[0].data_key])
+            store.folder.mkdir(parents=True, exist_ok=True)
+            with replacing(store.folder / SIZE_FILE) as temporary:
+                Path(temporary).write_text(json.dumps(found), encoding="utf-8")
+        return self.workers or found[0], self.threads or found[1]
+
+    def processes(self, folder: Path) -> int | None:
+        """How many work on a folder: as given, else as it was begun with; None before that."""
+        found = _begun_with(folder) if self.workers is None else (self.workers, 1)
+        return None if found is None else found[0]
+
+
+def _begun_with(folder: Path) -> tuple[int, int] | None:
+    """Workers and threads that a probe found for a folder."""
+    try:
+        workers, threads = json.loads((folder / SIZE_FILE).read_text(encoding="utf-8"))
+        return int(workers), int(threads)
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 @dataclass(frozen=True)
@@ -122,16 +136,12 @@ def _one_each(runs: Sequence[Run]) -> list[Run]:
     return list({run.data_key: run for run in runs}.values())
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
-
-
 def probe(run: Run, data: Path | None) -> tuple[int, int]:
     """Processes and threads with the highest throughput for a run's network.
 
     One process on all threads against one process a core: a few steps of each.
     """
-    cores = _cores()
+    cores = num_threads()
     if cores == 1 or data is None:
         return cores, 1
     context = multiprocessing.get_context("forkserver")

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant import metrics
-from calibrant._checks import CalibrationWarning, check_choice, refuse
+from calibrant._checks import CalibrationWarning, check_choice, is_number, refuse
 from calibrant.calibrators import Calibrator
 from calibrant.calibrators._composite import out_of_fold
 from calibrant.inference import RunComparison, compare_runs, pareto_front
+from calibrant.measure import show
 from calibrant.predictions import Predictions
 from calibrant.results import Store
 from calibrant.study._execute import CALIBRATION, TEST, evaluate, file_name
@@ -23,6 +24,7 @@ from calibrant.study._spec import Evaluation, Run, Study
 
 FOLDS = 5
 JUDGED = ("accuracy", "nll", "brier", "ece", "auroc")
+SCORES = ("nll", "brier")
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class Choice:
         lines = [
             f"{best.data}, {best.model}: choose {best.name}.",
             f"Cross-fitted validation {self.score} {best.score:.4f}, the lowest of the pairs that "
-            f"come within {self.within:.1%} of the best accuracy "
+            f"come within {100 * self.within:g} % of the best accuracy "
             f"({len(self.candidates)} pairs in all; {self.seeds} complete).",
             _sure(self),
             "On the untouched test samples: "
@@ -86,7 +88,7 @@ class Choice:
 
 
 def _shown(name: str, value: float) -> str:
-    return f"{value:.2%}" if metrics.METRICS[name].percent else f"{value:.4f}"
+    return show(value, percent=metrics.METRICS[name].percent)
 
 
 def _sure(choice: Choice) -> str:
@@ -116,14 +118,23 @@ def select(
     score
         "nll" or "brier".
     within
-        Accuracy that may be given up.
+        Accuracy that may be given up, as a fraction.
     """
-    check_choice("score", score, ("nll", "brier"))
+    check_choice("score", score, SCORES)
+    check_within("within", within)
     store = Store(out)
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in study.runs:
         groups.setdefault((run.data, run.model), []).append(run)
     return [_choose(runs, study.evaluation, store, score, within) for runs in groups.values()]
+
+
+def check_within(name: str, value: float) -> float:
+    """Return the accuracy that may be given up, if it is a fraction; 1 would mean all of it."""
+    if not is_number(value) or not 0 <= value < 1:
+        rule, advice = "must be at least 0 and below 1", "Try 0.01 for one per cent."
+        raise refuse(name, rule, f"got {value!r}", advice)
+    return float(value)
 
 
 def _choose(

@@ -18,6 +18,7 @@ from calibrant.calibrators import CALIBRATORS, Calibrator, ConfidNet, TrustScore
 from calibrant.measure import PANEL
 from calibrant.metrics import get_metric
 from calibrant.predictions import Confidences, Predictions
+from calibrant.study._known import check_data, check_shifts, check_training, filled
 
 NONE = "none"
 # These learn from what the last layer of the network sees, so the features are kept for them.
@@ -130,38 +131,49 @@ class Study:
     tune: Mapping[str, Any] | None = None
 
     @classmethod
-    def load(cls, path: str | Path) -> Study:
+    def load(cls, path: str | Path, *, training: bool = True) -> Study:
         """Read a TOML file, or the built-in study of that name ("quick").
 
         A file may begin from another in its folder: ``extends = "other.toml"``; what it sets itself
-        replaces what is set there.
+        replaces what is set there. ``training`` as in ``parse``.
         """
         path = Path(path)
         built_in = Path(__file__).with_name(f"{path.name}.toml")
         if not path.suffix and built_in.exists():
             path = built_in
-        return cls.parse({"name": path.stem, **_read(path)})
+        return cls.parse({"name": path.stem, **_read(path)}, training=training)
 
     @classmethod
-    def parse(cls, config: Mapping[str, Any]) -> Study:
-        """Check a mapping and expand it to runs."""
+    def parse(cls, config: Mapping[str, Any], *, training: bool = True) -> Study:
+        """Check a mapping and expand it to runs.
+
+        Every name in it must exist, but for files of data, which may be elsewhere. Objectives,
+        networks, recipes and precision are known to PyTorch alone, which takes seconds to load:
+        ``training=False`` leaves them unchecked, and so does a machine without it.
+        """
         known = ("name", "data", "models", "objectives", "recipe", "seeds", "calibration",
                  "train_size", "precision", "telemetry", "calibrators", "shifts", "metrics",
                  "tune")  # fmt: skip
         for key in config:
             if key not in known:
                 raise refuse("study", f"has no setting {key!r}", "got one", near_name(key, known))
-        for needed in ("data", "models", "objectives"):
+        defaults = {"calibrators": [NONE, "temperature"], "metrics": PANEL}
+        config = {**defaults, **config}
+        for needed in ("data", "models", "objectives", *defaults):
             if not config.get(needed):
                 rule = f"must name its {needed}"
                 raise refuse("study", rule, "got none", f'Write for example {needed} = ["…"].')
         runs = _runs(config)
-        _check_labels(runs)
         evaluation = Evaluation(
-            _calibrators(config.get("calibrators", [NONE, "temperature"])),
-            _metrics(config.get("metrics", PANEL)),
-            tuple(config.get("shifts", ())),
+            _calibrators(config["calibrators"]),
+            _metrics(config["metrics"]),
+            _shifts(config.get("shifts", ())),
         )
+        check_data(runs)
+        check_shifts(evaluation.shifts, runs)
+        if training:
+            check_training(runs)
+        _check_labels(runs)
         return cls(config.get("name", "study"), tuple(runs), evaluation, config.get("tune"))
 
 
@@ -185,13 +197,16 @@ def _runs(config: Mapping[str, Any]) -> list[Run]:
     """Every combination of data, network, objective and seed."""
     names = ("calibration", "train_size", "precision", "telemetry")
     shared = {name: config[name] for name in names if name in config}
-    recipe = _recipe(config.get("recipe", "quick"))
+    if not isinstance(shared.get("telemetry", False), bool):
+        rule, got = "must be true or false", f"got {shared['telemetry']!r}"
+        raise refuse("telemetry", rule, got, "Try telemetry = true.")
+    recipe = _recipe(config.get("recipe", {}))
     return [
         Run(**{
             **shared, "data": data["name"], "data_options": _without_name(data),
             "model": model["name"], "model_options": _without_name(model), "seed": seed,
             "fingerprint": fingerprint(data["name"]), **method,
-            "recipe": {**recipe, **method.get("recipe", {})},
+            "recipe": {"name": "quick", **recipe, **method.get("recipe", {})},
         })
         for data, model, method, seed in itertools.product(
             _tables("data", config["data"]), _tables("models", config["models"]),
@@ -213,16 +228,19 @@ def fingerprint(name: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
-def _recipe(value: str | Mapping[str, Any]) -> dict[str, Any]:
+def _recipe(value: Any) -> dict[str, Any]:
     """Name and changes of a recipe."""
     if isinstance(value, str):
         return {"name": value}
-    return {"name": "quick", **value}
+    if not isinstance(value, Mapping) or not isinstance(value.get("name", ""), str):
+        rule, advice = "must be a name or a table", 'Try {name = "cifar", epochs = 20}.'
+        raise refuse("recipe", rule, f"got {value!r}", advice)
+    return dict(value)
 
 
 def _tables(setting: str, values: Any) -> list[dict[str, Any]]:
     """Names, or tables with a name and options."""
-    listed = [values] if isinstance(values, str | Mapping) else list(values)
+    listed = values if isinstance(values, list | tuple) else [values]
     found = [dict(value) if isinstance(value, Mapping) else {"name": value} for value in listed]
     for value in found:
         if not isinstance(value.get("name"), str):
@@ -231,8 +249,24 @@ def _tables(setting: str, values: Any) -> list[dict[str, Any]]:
     return found
 
 
-def _seeds(value: int | Sequence[int]) -> list[int]:
-    if isinstance(value, int):
+def _label(setting: str, value: Any) -> str:
+    if not isinstance(value, str):
+        rule, advice = "must have texts as labels", 'Write label = "…".'
+        raise refuse(setting, rule, f"got {value!r}", advice)
+    return value
+
+
+def _shifts(values: Any) -> tuple[str, ...]:
+    """Names of shifted test sets; one alone may stand without a list."""
+    listed = [values] if isinstance(values, str) else values
+    if not isinstance(listed, list | tuple) or not all(isinstance(v, str) for v in listed):
+        rule, advice = "must be a list of names", 'Try shifts = ["generated/fog/3"].'
+        raise refuse("shifts", rule, f"got {values!r}", advice)
+    return tuple(listed)
+
+
+def _seeds(value: Any) -> list[int]:
+    if not isinstance(value, list | tuple):
         return list(range(check_count("seeds", value, least=1, most=100_000, example=3)))
     return [check_count("seeds", seed, least=0, most=2**62, example=3) for seed in value]
 
@@ -242,27 +276,39 @@ def _objectives(values: Any) -> list[dict[str, Any]]:
 
     Lists of coefficients, and of training sizes, are multiplied out.
     """
-    listed = [values] if isinstance(values, str | Mapping) else list(values)
+    listed = values if isinstance(values, list | tuple) else [values]
     found: list[dict[str, Any]] = []
     for value in listed:
         spec = dict(value) if isinstance(value, Mapping) else {"objective": value}
-        text, label = spec.pop("objective", None), spec.pop("label", "")
+        text, label = spec.pop("objective", None), _label("objectives", spec.pop("label", ""))
         if not isinstance(text, str):
             rule = "must be lines such as 'focal:gamma=3', or tables with an objective"
             raise refuse("objectives", rule, f"got {value!r}", 'Try {objective = "…"}.')
-        fixed = {"recipe": spec.pop("recipe")} if "recipe" in spec else {}
-        fields = [name for _, name, _, _ in Formatter().parse(text) if name]
+        fixed = {"recipe": _recipe(spec.pop("recipe"))} if "recipe" in spec else {}
+        fields = coefficients("objectives", text)
         for name in {*fields, *spec} - {"train_size"}:
             if name not in fields or name not in spec:
                 rule = f"must have a list for each {{coefficient}}, here {name!r}"
                 raise refuse("objectives", rule, f"got {value!r}", "Try gamma = [1, 3].")
         lists = {name: v if isinstance(v, list) else [v] for name, v in spec.items()}
         for chosen in itertools.product(*lists.values()):
-            filled = dict(zip(lists, chosen, strict=True))
-            sizes = {name: filled[name] for name in ("train_size",) if name in filled}
-            names = {"objective": text.format(**filled), "label": label.format(**filled)}
+            given = dict(zip(lists, chosen, strict=True))
+            sizes = {name: given[name] for name in ("train_size",) if name in given}
+            names = {
+                "objective": filled("objectives", text, given),
+                "label": filled("label", label, given),
+            }
             found.append({**names, **fixed, **sizes})
     return found
+
+
+def coefficients(setting: str, text: str) -> list[str]:
+    """The {names} in an objective."""
+    try:
+        return [name for _, name, _, _ in Formatter().parse(text) if name is not None]
+    except ValueError as error:
+        advice = "Try focal:gamma={gamma}."
+        raise refuse(setting, "must close every brace", f"got {text!r}: {error}", advice) from None
 
 
 def _metrics(values: Any) -> dict[str, Mapping[str, Any]]:
@@ -270,7 +316,7 @@ def _metrics(values: Any) -> dict[str, Mapping[str, Any]]:
     found: dict[str, Mapping[str, Any]] = {}
     one = Predictions(logits=[[1.0, 0.0]] * 2, labels=[0, 1])
     for value in _tables("metrics", values):
-        label = value.pop("label", value["name"])
+        label = _label("metrics", value.pop("label", value["name"]))
         if label in found:
             rule = "must have different labels"
             raise refuse("metrics", rule, f"got {label!r} twice", 'Add label = "…".')
@@ -287,7 +333,7 @@ def _calibrators(values: Any) -> dict[str, Mapping[str, Any]]:
     """Calibrators by label; each is tried out, so that a bad option is refused at once."""
     found: dict[str, Mapping[str, Any]] = {}
     for value in _tables("calibrators", values):
-        label = value.pop("label", value["name"])
+        label = _label("calibrators", value.pop("label", value["name"]))
         name = value["name"]
         known = [NONE, *CALIBRATORS, *FROM_FEATURES]
         if name not in known:
@@ -295,12 +341,18 @@ def _calibrators(values: Any) -> dict[str, Mapping[str, Any]]:
         if label in found:
             rule = "must have different labels"
             raise refuse("calibrators", rule, f"got {label!r} twice", 'Add label = "…".')
+        if name == NONE and len(value) > 1:
+            raise refuse("calibrators none", "must have no options", f"got {value}", "Drop them.")
         found[label] = value
         try:
-            Evaluation(found, {}, ()).make(label)
+            made = Evaluation(found, {}, ()).make(label)
+            if made is not None:
+                made._check()  # the constructor only stores
         except TypeError as error:
             advice = "See its options in the reference."
             raise refuse(f"calibrators {label}", "must fit", f"got {error}", advice) from None
+        except InputError as error:
+            raise InputError(f"In the calibrator {label!r}, {error}") from None
     return found
 
 
@@ -311,9 +363,10 @@ def _check_labels(runs: Sequence[Run]) -> None:
         other = seen.setdefault((run.data, run.model, run.name, run.seed), run)
         if other.key == run.key:
             continue
-        if other.objective != run.objective:
-            advice = 'Give each a label of its own: label = "…".'
-            raise refuse("objectives", "must have different labels", f"got {run.name!r}", advice)
+        options = ("data_options", "model_options")
+        if all(getattr(other, name) == getattr(run, name) for name in options):
+            rule, advice = "must have different labels", 'Give each its own: label = "…".'
+            raise refuse("objectives", rule, f"got {run.name!r} twice", advice)
         setting = "data" if other.data_options != run.data_options else "models"
         rule = "must not name the same one twice with other options"
         raise refuse(setting, rule, f"got {getattr(run, setting.rstrip('s'))!r}",

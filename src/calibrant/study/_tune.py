@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from string import Formatter
 from typing import Any
 
 import numpy as np
 
 from calibrant import metrics
 from calibrant._checks import refuse
+from calibrant.measure import show
 from calibrant.predictions import Predictions
 from calibrant.results import Store
 from calibrant.study._execute import CALIBRATION, file_name
+from calibrant.study._known import check_objective, filled
 from calibrant.study._run import Executor, StudyError, run_study
-from calibrant.study._spec import Evaluation, Run, Study
+from calibrant.study._select import check_within
+from calibrant.study._spec import Evaluation, Run, Study, coefficients
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,10 @@ class Tuned:
 
     def __str__(self) -> str:
         lines = [f"{'coefficient':<12} {'value':>8}  {'ECE':>8}  {'accuracy':>8}"]
-        lines += [
-            f"{t.coefficient:<12} {t.value!s:>8}  {t.ece:>8.2%}  {t.accuracy:>8.2%}"
-            + ("  chosen" if t.chosen else "")
-            for t in self.trials
-        ]
+        for t in self.trials:
+            ece, accuracy = (show(value, percent=True) for value in (t.ece, t.accuracy))
+            chosen = "  chosen" if t.chosen else ""
+            lines.append(f"{t.coefficient:<12} {t.value!s:>8}  {ece:>8}  {accuracy:>8}{chosen}")
         return "\n".join([*lines, f"\nTuned: {self.objective}"])
 
 
@@ -67,8 +68,9 @@ def tune(
     executor
         What executes the runs. What failed before is tried again.
     within
-        Accuracy that may be given up.
+        Accuracy that may be given up, as a fraction.
     """
+    check_within("within", within)
     text, lists = _table(study.tune)
     folder = Path(out) / "tuning"  # apart from the study's own results
     best = {name: values[0] for name, values in lists.items()}
@@ -94,17 +96,21 @@ def tune(
 
 
 def _table(table: Mapping[str, Any] | None) -> tuple[str, dict[str, list[Any]]]:
-    if not table or not isinstance(table.get("objective"), str):
+    if not isinstance(table, Mapping) or not isinstance(table.get("objective"), str):
         rule = "must have a table [tune] with an objective"
         advice = 'Write [tune], objective = "cross_entropy + {beta}*mmce", beta = [0.5, 2].'
-        raise refuse("study", rule, "got none", advice)
+        raise refuse("study", rule, f"got {table!r}", advice)
     text = table["objective"]
     lists = {name: values for name, values in table.items() if name != "objective"}
-    fields = {name for _, name, _, _ in Formatter().parse(text) if name}
+    fields = coefficients("tune", text)
     for name in {*fields, *lists}:
         if name not in fields or not isinstance(lists.get(name), list) or not lists[name]:
             rule = f"must have a list of values for each {{coefficient}}, here {name!r}"
             raise refuse("tune", rule, f"got {lists.get(name)!r}", "Try beta = [0.5, 2].")
+    start = {name: values[0] for name, values in lists.items()}
+    for name, values in lists.items():
+        for value in values:
+            check_objective(filled("tune", text, {**start, name: value}))
     return text, lists
 
 

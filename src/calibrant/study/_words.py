@@ -1,20 +1,27 @@
-"""What a finished study says, in plain words."""
+"""What finished runs say, in plain words: one set of sentences for the terminal and the report."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from itertools import product
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from calibrant.inference import compare_runs
+from calibrant._checks import refuse
+from calibrant.inference import RunComparison, compare_runs, summarise
+from calibrant.measure import show, show_p
+from calibrant.metrics import METRICS
 from calibrant.study._execute import TEST
 from calibrant.study._spec import NONE, Study
+from calibrant.tables import _natural
 
 SURE = 0.05
-Values = Mapping[tuple[str, str], np.ndarray]
+SPOKEN_OF = ("ece", "nll")
+Pair = tuple[str, str]  # objective and calibrator
+Place = tuple[str, str]  # data and network
+Values = Mapping[Pair, Mapping[int, float]]  # by seed
 
 
 def answer(study: Study, table: pa.Table) -> str:
@@ -27,76 +34,142 @@ def answer(study: Study, table: pa.Table) -> str:
     table
         Its results, from ``calibrant.results.read_all``.
     """
-    keys = pa.array([run.key for run in study.runs])
-    table = table.filter(pc.is_in(table["run"], keys))  # the folder may hold older runs
     lines = []
-    pairs = dict.fromkeys((run.data, run.model) for run in study.runs)
-    for data, model in pairs:
-        ece = _values(table, study, data, model, TEST, "ece")
-        if not ece:
-            continue
-        lines += [f"{data}, {model}:", *_sentences(study, table, data, model, ece)]
+    for (data, model), said in findings(table, study).items():
+        lines += [f"{data}, {model}:", *(f"  {sentence}" for sentence in said)]
     return "\n".join(lines)
 
 
-def _sentences(study: Study, table: pa.Table, data: str, model: str, ece: Values) -> list[str]:
-    base = study.runs[0].name
-    raw = {pair: v for pair, v in ece.items() if pair[1] == NONE}
-    found = []
-    if raw:
-        best = _best(raw)
-        found.append(f"Before any repair, {best[0]} has the lowest ECE, {_shown(raw[best])}"
-                     + _against(base, raw, best) + ".")  # fmt: skip
-    repaired = {pair: v for pair, v in ece.items() if pair[1] != NONE}
-    if repaired:
-        best = _best(repaired)
-        text = f"After repair, {best[0]} with {best[1]} is best, {_shown(repaired[best])}"
-        found.append(text + _against(base, repaired, best) + ".")
-    nll = _values(table, study, data, model, TEST, "nll")
-    finite = {pair: v for pair, v in nll.items() if np.isfinite(v).all()}
-    if finite:
-        best = _best(finite)
-        found.append(f"The lowest NLL has {best[0]} with {best[1]}: {finite[best].mean():.4f}.")
-    for shift in study.evaluation.shifts:
-        shifted = _values(table, study, data, model, shift, "ece")
-        if shifted:
-            best = _best(shifted)
-            found.append(f"On {shift}, {best[0]} with {best[1]} has the lowest ECE, "
-                         f"{_shown(shifted[best])}.")  # fmt: skip
-    return [f"  {line}" for line in found]
+def findings(table: pa.Table, study: Study | None = None) -> dict[Place, list[str]]:
+    r"""Sentences on what came out best for each data set and network, and how sure that is.
 
+    The best is compared with the next best by a t-test over seeds, paired where both have the same
+    ones.
 
-def _values(
-    table: pa.Table, study: Study, data: str, model: str, part: str, metric: str
-) -> dict[tuple[str, str], np.ndarray]:
-    """Values over the seeds for each pair of objective and calibrator."""
-    keep = pc.field("data") == data
-    for name, value in (("model", model), ("part", part), ("metric", metric)):
-        keep &= pc.field(name) == value
-    rows = table.filter(keep).to_pylist()
-    names = dict.fromkeys(run.name for run in study.runs)
-    found = {
-        pair: np.array([r["value"] for r in rows if (r["objective"], r["calibrator"]) == pair])
-        for pair in product(names, study.evaluation.calibrators)
+    Parameters
+    ----------
+    table
+        Results, from ``calibrant.results.read_all``.
+    study
+        Keep to its runs, calibrators and shifts, and say besides how its first objective does.
+
+    Examples
+    --------
+    >>> rows = [{"data": "digits", "model": "mlp", "objective": o, "seed": s, "part": "test",
+    ...          "calibrator": "none", "metric": "ece", "value": v + 0.001 * s}
+    ...         for o, v in (("focal", 0.02), ("brier", 0.05)) for s in (0, 1, 2)]
+    >>> print(findings(pa.Table.from_pylist(rows))["digits", "mlp"][0].replace("; ", ";\n"))
+    Before any repair, focal has the lowest ECE, 2.10 ± 0.10 %;
+    next is brier, 5.10 ± 0.10 % (hardly chance: p < 0.001, paired over 3 seeds).
+    """
+    if study is not None:
+        table = _of_study(study, table)
+    baseline = None if study is None else study.runs[0].name
+    places: dict[Place, dict[tuple[str, str], dict[Pair, dict[int, float]]]] = {}
+    for row in table.to_pylist():
+        parts = places.setdefault((row["data"], row["model"]), {})
+        if row["metric"] not in SPOKEN_OF:
+            continue
+        values = parts.setdefault((row["part"], row["metric"]), {})
+        seeds = values.setdefault((row["objective"], row["calibrator"]), {})
+        if row["seed"] in seeds:
+            rule, advice = "must hold one value a seed for each setting", "Name the study."
+            raise refuse("table", rule, f"got two for seed {row['seed']}", advice)
+        seeds[row["seed"]] = row["value"]
+    order = sorted(places) if study is None else [(run.data, run.model) for run in study.runs]
+    return {
+        place: _sentences(places[place], baseline)
+        for place in dict.fromkeys(order)
+        if place in places
     }
-    return {pair: values for pair, values in found.items() if len(values)}
 
 
-def _best(values: Values) -> tuple[str, str]:
-    return min(values, key=lambda pair: float(values[pair].mean()))
+def _of_study(study: Study, table: pa.Table) -> pa.Table:
+    """What the study asks for; the folder may hold older runs, and more of its own."""
+    asked = {
+        "run": [run.key for run in study.runs],
+        "calibrator": list(study.evaluation.calibrators),
+        "part": [TEST, *study.evaluation.shifts],
+    }
+    for name, values in asked.items():
+        table = table.filter(pc.is_in(table[name], pa.array(values, pa.string())))
+    return table
 
 
-def _shown(values: np.ndarray) -> str:
-    if len(values) == 1:
-        return f"{values[0]:.2%}"
-    return f"{values.mean():.2%} ± {values.std(ddof=1):.2%}"
+def _sentences(places: Mapping[tuple[str, str], Values], baseline: str | None) -> list[str]:
+    ece = {part: values for (part, metric), values in places.items() if metric == "ece"}
+    test = ece.pop(TEST, {})
+    raw = {pair: values for pair, values in test.items() if pair[1] == NONE}
+    repaired = {pair: values for pair, values in test.items() if pair[1] != NONE}
+    nll = places.get((TEST, "nll"), {})
+    asked = [
+        ("Before any repair", "ece", raw),
+        ("After repair", "ece", repaired),
+        ("Of all", "nll", nll),
+        *((f"On {part}", "ece", ece[part]) for part in sorted(ece, key=_natural)),
+    ]
+    said = [_best(*question, baseline) for question in asked]
+    found = [sentence for sentence in said if sentence]
+    if not found:
+        return ["Neither ECE nor NLL was measured."]
+    most = max(len(values) for _, _, values in asked)
+    if most > 1:
+        found.append(
+            f"Each was picked on these very samples, out of up to {most} settings, and p is not "
+            "corrected for that."
+        )
+    return found
 
 
-def _against(base: str, values: Values, best: tuple[str, str]) -> str:
-    """How the best pair compares with the first objective under the same calibrator."""
-    other = (base, best[1])
-    if best == other or other not in values:
+def _best(start: str, metric: str, values: Values, baseline: str | None) -> str:
+    """The pair with the lowest mean, the next one, and the baseline under the same calibrator."""
+    sound = {p: v for p, v in values.items() if np.isfinite(list(v.values())).all()}
+    if not sound:
         return ""
-    p = compare_runs(values[best], values[other]).p_value
-    sure = "cannot tell them apart" if not p < SURE else f"p = {p:.3f}"
-    return f"; {base} has {_shown(values[other])} ({sure})"
+    first, *rest = sorted(sound, key=lambda pair: (_mean(sound[pair]), pair))
+    text = f"{start}, {_named(first)} has the lowest {METRICS[metric].label}, "
+    text += _shown(metric, sound[first])
+    others = [(f"next is {_named(rest[0])},", rest[0])] if rest else []
+    base = (baseline, first[1]) if baseline is not None else first
+    if base in rest[1:]:
+        others.append((f"{_named(base)}, the first of the study, has", base))
+    for words, pair in others:
+        sure = _sure(sound[first], sound[pair])
+        text += f"; {words} {_shown(metric, sound[pair])} ({sure})"
+    return f"{text}."
+
+
+def _mean(seeds: Mapping[int, float]) -> float:
+    return math.fsum(seeds.values()) / len(seeds)
+
+
+def _named(pair: Pair) -> str:
+    return pair[0] if pair[1] == NONE else f"{pair[0]} with {pair[1]}"
+
+
+def _shown(metric: str, seeds: Mapping[int, float]) -> str:
+    percent = METRICS[metric].percent
+    mean = show(_mean(seeds), percent=percent)
+    if len(seeds) == 1:
+        return mean
+    spread = show(summarise(list(seeds.values())).std, percent=percent)
+    return f"{mean.removesuffix(' %')} ± {spread}"
+
+
+def _sure(first: Mapping[int, float], other: Mapping[int, float]) -> str:
+    """How sure it is that one is lower than the other."""
+    found, paired = _compared(first, other)
+    if math.isnan(found.p_value):
+        return "one seed cannot tell them apart"
+    judged = "hardly chance" if found.p_value < SURE else "may well be chance"
+    p = show_p(found.p_value)
+    how = f"paired over {len(first)} seeds"
+    if not paired:
+        how = f"{len(first)} against {len(other)} seeds that are not the same"
+    return f"{judged}: p {p if p.startswith('<') else f'= {p}'}, {how}"
+
+
+def _compared(first: Mapping[int, float], other: Mapping[int, float]) -> tuple[RunComparison, bool]:
+    paired = first.keys() == other.keys()
+    a, b = ([seeds[seed] for seed in sorted(seeds)] for seeds in (first, other))
+    return compare_runs(a, b, paired=paired), paired

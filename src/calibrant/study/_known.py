@@ -1,0 +1,144 @@
+"""Whether what a study names exists, so that a misspelt name is refused before anything runs.
+
+Nothing is read but names: the files of a data set may be on another machine.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from calibrant._checks import InputError, check_choice, check_count, near_name, refuse
+from calibrant.data import CORRUPTIONS, DATASETS, SHIFTS
+from calibrant.data._own import read_own
+from calibrant.data._synthetic import MAX_LEVEL
+from calibrant.data._table import _check_options, _corruption, _level
+
+if TYPE_CHECKING:
+    from calibrant.study._spec import Run
+
+GENERATED = "generated"  # corruptions of the run's own test images
+
+
+def check_data(runs: Sequence[Run]) -> None:
+    """Refuse data sets, options of theirs and sizes of parts that cannot be."""
+    for run in _distinct(runs, "data", "data_options"):
+        own = run.data.endswith(".npz")
+        if not own and run.data not in DATASETS:
+            rule, advice = (
+                "must be data sets, or paths of .npz files",
+                near_name(run.data, DATASETS),
+            )
+            raise refuse("data", rule, f"got {run.data!r}", advice)
+        loader = read_own if own else DATASETS[run.data].load
+        _check_options(loader, dict(run.data_options), run.data)
+    for run in _distinct(runs, "calibration", "train_size"):
+        _check_calibration(run.calibration)
+        if run.train_size is not None:
+            check_count("train_size", run.train_size, least=1, most=10**12, example=1000)
+
+
+def _check_calibration(value: float) -> None:
+    """A whole number counts samples; a number with a decimal point is a share of them."""
+    share = isinstance(value, float) and 0 < value < 1
+    count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    if not share and not count:
+        rule = "must be a share between 0 and 1, or a whole number of samples"
+        raise refuse("calibration", rule, f"got {value!r}", "Try 0.2 or 5000.")
+
+
+def check_shifts(shifts: Sequence[str], runs: Sequence[Run]) -> None:
+    """Refuse shifted test sets that no data set of the study has."""
+    for shift in shifts:
+        for data in dict.fromkeys(run.data for run in runs):
+            try:
+                _check_shift(filled("shifts", shift, {"data": data}))
+            except InputError as error:
+                raise InputError(f"In the shift {shift!r}, {error}") from None
+
+
+def _check_shift(name: str) -> None:
+    if name.endswith(".npz"):
+        return
+    base, *rest = name.split("/")
+    known = (GENERATED, *SHIFTS)
+    if base not in known:
+        rule = "must be a shift, or the path of a .npz file"
+        raise refuse("name", rule, f"got {name!r}", near_name(base, known))
+    if base == GENERATED or base.endswith(("-generated", "-c")):
+        corruption, _ = _corruption(name, rest)
+        if not base.endswith("-c"):  # some corruptions are in published files alone
+            check_choice("corruption", corruption, tuple(CORRUPTIONS))
+    elif base in ("synthetic", "signals"):
+        _level(name, rest, MAX_LEVEL, least=0)
+    elif rest:
+        raise refuse("name", f"must be {base!r} alone", f"got {name!r}", "Leave out the rest.")
+
+
+def check_training(runs: Sequence[Run]) -> None:
+    """Refuse objectives, networks, recipes and precisions that do not exist.
+
+    Only PyTorch code knows them: where it is not installed nothing is checked.
+    """
+    if not _has_torch():
+        return
+    from calibrant.models import MODELS  # noqa: PLC0415 - loads PyTorch
+    from calibrant.train import get_recipe  # noqa: PLC0415
+    from calibrant.train._precision import CHOICES  # noqa: PLC0415
+
+    for run in _distinct(runs, "objective"):
+        check_objective(run.objective)
+    for run in _distinct(runs, "recipe"):
+        get_recipe(**run.recipe)
+    for run in _distinct(runs, "precision"):
+        check_choice("precision", run.precision, CHOICES)
+    for run in _distinct(runs, "model", "model_options"):
+        if run.model not in MODELS:
+            rule, advice = "must be names in MODELS", near_name(run.model, MODELS)
+            raise refuse("models", rule, f"got {run.model!r}", advice)
+        known = MODELS[run.model].options
+        for option in run.model_options:
+            if option not in known:
+                advice = near_name(option, known) if known else "It takes none."
+                raise refuse(f"model {run.model}", f"has no option {option!r}", "got one", advice)
+
+
+@lru_cache
+def check_objective(text: str) -> None:
+    """Refuse an objective that cannot be computed; nothing is checked without PyTorch."""
+    if not _has_torch():
+        return
+    from calibrant.losses import Objective  # noqa: PLC0415 - loads PyTorch
+
+    try:
+        Objective.parse(text)
+    except InputError as error:
+        raise InputError(f"In the objective {text!r}, {error}") from None
+    except (TypeError, ValueError, RuntimeError) as error:
+        rule, advice = "must be ones that can be computed", "See the options of the loss."
+        raise refuse("objectives", rule, f"got {text!r}: {error}", advice) from error
+
+
+def _has_torch() -> bool:
+    return importlib.util.find_spec("torch") is not None
+
+
+def filled(setting: str, text: str, values: dict[str, object]) -> str:
+    """A text with its {names} replaced.
+
+    >>> filled("label", "focal {g}", {"g": 3})
+    'focal 3'
+    """
+    try:
+        return text.format(**values)
+    except (LookupError, ValueError, TypeError, AttributeError):
+        known = ", ".join(f"{{{name}}}" for name in values) or "none"
+        rule = f"must have only {{names}} that are known here ({known})"
+        raise refuse(setting, rule, f"got {text!r}", "Mend what is in braces.") from None
+
+
+def _distinct(runs: Iterable[Run], *names: str) -> list[Run]:
+    """One run for each value of some settings, which may be unhashable."""
+    return list({repr([getattr(run, name) for name in names]): run for run in runs}.values())
