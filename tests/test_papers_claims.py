@@ -914,7 +914,7 @@ def write_run(store: Store, key: str, name: str, seed: int) -> None:
     ]
     store.write(key, rows, {})
     folder = store.run_folder(key)
-    folder.mkdir()
+    folder.mkdir(parents=True)
     np.save(folder / "max_logit.npy", np.array([4.0, 3.0, 2.0, 1.0]))
     np.save(folder / "learned.npy", np.array([0, 0, 1, 1]))
     rng = np.random.default_rng(seed)

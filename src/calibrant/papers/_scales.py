@@ -109,7 +109,7 @@ class PaperAt:
 @lru_cache
 def load_study(scale: str, name: str) -> Study:
     """A study file of a scale."""
-    return Study.load(RECIPES / scale / f"{name}.toml")
+    return Study.load(RECIPES / scale / f"{name}.toml", training=False)
 
 
 @lru_cache

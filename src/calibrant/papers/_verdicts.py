@@ -87,7 +87,7 @@ def decide(evidence: Evidence, contrasts: Sequence[Contrast]) -> Verdict:
         return replace((against or unclear)[0], parts=kept)
     chance = claim_luck(contrasts, found)
     if chance > LUCK:
-        words = f"Labels dealt out at random do as well with probability {chance:.0%}."
+        words = f"Labels dealt out at random do as well with probability {100 * chance:.0f} %."
         return replace(parts[0], verdict="cannot tell", reason=words, parts=kept)
     if not kept:
         return parts[0]

@@ -165,7 +165,7 @@ def _sure(first: Mapping[int, float], other: Mapping[int, float]) -> str:
     p = show_p(found.p_value)
     how = f"paired over {len(first)} seeds"
     if not paired:
-        how = f"{len(first)} against {len(other)} seeds that are not the same"
+        how = f"{len(first)} against {len(other)} seeds, not paired"
     return f"{judged}: p {p if p.startswith('<') else f'= {p}'}, {how}"
 
 
