@@ -473,7 +473,7 @@ def test_one_run_in_two_settings_gives_no_interval() -> None:
 def test_luck_is_not_excluded_by_one_pair() -> None:
     found = verdict(made(places=PLACES[:1], seeds=3, noise=0.001), "R4")
     assert found.verdict == "cannot tell"  # 1 chance in 8 that all seeds agree
-    assert "dealt out at random do as well with probability 12%" in found.reason
+    assert "dealt out at random do as well with probability 12 %" in found.reason
     assert verdict(made(places=PLACES[:1], seeds=4, noise=0.001), "R4").verdict == "holds"
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -76,6 +78,22 @@ def same(one, two) -> bool:
 
 
 # --- recipes ----------------------------------------------------------------------------------
+
+# Studies keep their results by the name of a recipe: what a name means must not change.
+FROZEN = {
+    "quick": "4f3be2e2b9f6", "cifar": "7553fae6a62e", "mukhoti2020": "f339b89c0cae",
+    "mukhoti2020-tiny-imagenet": "cb7ca854e7c4", "mukhoti2020-sst": "d17db8fac448",
+    "wang2021": "72e4b00f5b30", "wang2021-news20": "8238a78f435b", "singh2021": "cdff67ed5415",
+    "singh2021-ls-fl": "ac048eb1e6d8", "singh2021-imagenet": "318971e16077",
+    "karandikar2021": "807d8fa52124", "karandikar2021-imagenet": "b0773ea0461e",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_never_changes_under_its_name(name: str) -> None:
+    text = json.dumps(asdict(RECIPES[name]), sort_keys=True)
+    found = hashlib.sha256(text.encode()).hexdigest()[:12]
+    assert FROZEN.get(name) == found, "give the changed recipe a new name, and list it here"
 
 
 def test_schedules() -> None:
