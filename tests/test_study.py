@@ -186,6 +186,21 @@ def test_bad_studies(changes: dict[str, Any], message: str) -> None:
         tiny(**changes)
 
 
+def test_a_file_in_the_data_folder_has_a_fingerprint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CALIBRANT_DATA", str(tmp_path))
+    keys = set()
+    for content in (1, 2):
+        x, y = np.full((4, 3), content, dtype=np.float32), np.array([0, 1, 0, 1])
+        np.savez(tmp_path / "mine.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+        run = tiny(data="mine.npz", models="mlp").runs[0]
+        assert len(run.fingerprint) == 16
+        assert run.fingerprint in execution.file_name("mine.npz")
+        keys.add(run.key)
+    assert len(keys) == 2  # other contents, another run
+
+
 def test_what_exists_is_taken() -> None:
     """Also where the files of the data are on another machine."""
     shifts = [

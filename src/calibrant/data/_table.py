@@ -209,7 +209,7 @@ def load(name: str | Path, *, folder: str | Path | None = None, **options: Any) 
     text = str(name)
     if text.endswith(".npz"):
         _check_options(read_own, options, text)
-        return read_own(_own_path(text, folder), **options)
+        return read_own(own_path(text, folder), **options)
     if text not in DATASETS:
         rule = "must be a data set, or the path of a .npz file"
         raise refuse("name", rule, f"got {text!r}", near_name(text, DATASETS))
@@ -246,7 +246,7 @@ def load_shift(name: str | Path, *, folder: str | Path | None = None, **options:
     text = str(name)
     if text.endswith(".npz"):
         _check_options(_own_shift, options, text)
-        return _own_shift(_own_path(text, folder), **options)
+        return _own_shift(own_path(text, folder), **options)
     base, *parts = text.split("/")
     if base not in SHIFTS:
         rule = "must be a shift, or the path of a .npz file"
@@ -347,7 +347,7 @@ def _own_shift(path: Path, *, layout: str | None = None) -> Shift:
     return x, y, {"source": "npz", "file": path.name}
 
 
-def _own_path(text: str, folder: str | Path | None) -> Path:
+def own_path(text: str, folder: str | Path | None = None) -> Path:
     """The path as it is given, or inside the data folder."""
     path = Path(text).expanduser()
     root = folder if folder is not None else os.environ.get(VARIABLE)

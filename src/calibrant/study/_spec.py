@@ -15,6 +15,7 @@ from typing import Any
 
 from calibrant._checks import InputError, check_count, near_name, refuse
 from calibrant.calibrators import CALIBRATORS, Calibrator, ConfidNet, TrustScore
+from calibrant.data._table import own_path
 from calibrant.measure import PANEL
 from calibrant.metrics import get_metric
 from calibrant.predictions import Confidences, Predictions
@@ -220,9 +221,8 @@ def _without_name(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fingerprint(name: str) -> str:
-    """Hash of a file of the user's own, "" for a data set by name."""
-    path = Path(name)
-    if path.suffix != ".npz" or not path.is_file():
+    """Hash of a file of the user's own, "" for a data set by name or a file that is not here."""
+    if not name.endswith(".npz") or not (path := own_path(name)).is_file():
         return ""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
