@@ -75,6 +75,10 @@ class Values:
         seeds = sorted(set.intersection(*map(set, columns)))
         return [sum(column[seed] for column in columns) / len(columns) for seed in seeds]
 
+    def seeds(self, loss: str) -> str:
+        """How many seeds a loss was trained with."""
+        return str(len(self.over(loss, "none", ["test"], "nll")))
+
     def paired(self, a: tuple[str, str], b: tuple[str, str]) -> tuple[list[float], list[float]]:
         """NLL on the test samples of two pairs of loss and repair, for the seeds of both."""
         one, two = (self.by_seed[*pair, "test", "nll"] for pair in (a, b))
@@ -114,9 +118,12 @@ def losses(data: str) -> str:
         ("T", "TS", "temperature"), ("ECE %", "none", "ece"), ("ECE % TS", "TS", "ece"),
         ("NLL", "none", "nll"), ("NLL TS", "TS", "nll"), ("NLL SVS", "SVS", "nll"),
     ]  # fmt: skip
-    head = ["loss", *(name for name, _, _ in columns)]
-    return markdown(head, ([loss, *(v.shown(loss, repair, metric) for _, repair, metric in columns)]
-                           for loss in v.losses))  # fmt: skip
+    head = ["loss", "seeds", *(name for name, _, _ in columns)]
+    rows = (
+        [loss, v.seeds(loss), *(v.shown(loss, repair, metric) for _, repair, metric in columns)]
+        for loss in v.losses
+    )
+    return markdown(head, rows)
 
 
 def shifts() -> str:
@@ -126,8 +133,8 @@ def shifts() -> str:
     places = [("natural", [NATURAL]), *((f"corrupted {level}", strong[level]) for level in strong)]
     columns = [(f"{name}{' TS' if repair == 'TS' else ''}", repair, parts)
                for name, parts in places for repair in ("none", "TS")]  # fmt: skip
-    head = ["loss", *(name for name, _, _ in columns)]
-    return markdown(head, ([loss, *(v.shown(loss, repair, "ece", parts)
+    head = ["loss", "seeds", *(name for name, _, _ in columns)]
+    return markdown(head, ([loss, v.seeds(loss), *(v.shown(loss, repair, "ece", parts)
                                     for _, repair, parts in columns)]
                            for loss in v.losses))  # fmt: skip
 
@@ -193,8 +200,8 @@ def pretrained(part: str, *, top_only: bool) -> str:
         cells = [number(mean(values[name]), percent=METRICS[name].percent) for name in shown]
         place = f"{rank[method]:.1f}" if method in rank else ""
         failed = str(len(values["failed"]) or "")
-        lines.append([*method, *cells, place, failed, f"{mean(values['seconds']):.1f}"])
-    head = ["method", "package", *heads, "rank by NLL", "failed", "s"]
+        lines.append([*method, *cells, place, failed])
+    head = ["method", "package", *heads, "rank by NLL", "failed"]
     return f"{len(names)} networks.\n\n{markdown(head, lines)}"
 
 
@@ -203,7 +210,7 @@ ByNetwork = dict[str, float]
 
 
 def judged_networks(part: str, *, top_only: bool) -> dict[Method, dict[str, ByNetwork]]:
-    """Values by method, metric and network; seconds are those of networks that have the part."""
+    """Values by method, metric and network, of the networks that have the part."""
     with (FOLDER / "pretrained.csv").open(encoding="utf-8", newline="") as file:
         rows = [
             row for row in csv.DictReader(file) if row["network"].startswith("imagenet") == top_only
@@ -211,8 +218,8 @@ def judged_networks(part: str, *, top_only: bool) -> dict[Method, dict[str, ByNe
     judged = {row["network"] for row in rows if row["part"] == part and row["metric"] == "nll"}
     found: dict[Method, dict[str, ByNetwork]] = defaultdict(lambda: defaultdict(dict))
     for row in rows:
-        whole = row["metric"] in ("seconds", "failed")  # of the fit, whatever it is judged on
-        if row["network"] in judged and (row["part"] == part or whole):
+        failed = row["metric"] == "failed"  # the fit, whatever it would be judged on
+        if row["network"] in judged and (row["part"] == part or failed):
             by_network = found[row["method"], row["package"]][row["metric"]]
             by_network[row["network"]] = float(row["value"])
     return found

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import csv
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -179,15 +178,13 @@ def judge(p: Predictions, *, top_only: bool) -> dict[str, float]:
 
 def rows(network: Network, package: str, method: str, fit: Fit) -> list[tuple[object, ...]]:
     place = (network.name, "test", package, method)
-    start = time.perf_counter()
     try:
         repair = fit(network.fit)
-        seconds = time.perf_counter() - start
         repaired = {part: repair(p) for part, p in network.parts.items()}
     except Exception as error:  # a method that raises is a result
         print(*place, type(error).__name__, str(error)[:90], flush=True)
         return [(*place, "failed", 1)]
-    made: list[tuple[object, ...]] = [(*place, "seconds", seconds)]
+    made: list[tuple[object, ...]] = []
     for part, p in repaired.items():
         found = judge(p, top_only=network.top_only)
         made += [(network.name, part, package, method, *item) for item in found.items()]
