@@ -83,6 +83,7 @@ def opened(browser: Browser, path: Path, **options: Any) -> Iterator[Opened]:
     found.page.on("console", lambda message: found.complaints.append(message.text))
     found.page.on("pageerror", lambda error: found.complaints.append(str(error)))
     found.page.on("request", lambda request: found.requests.append(request.url))
+    found.page.set_default_timeout(120_000)  # a busy machine is no fault of the page
     found.page.goto(path.resolve().as_uri())
     found.page.wait_for_selector(READY, state="attached")
     try:

@@ -27,7 +27,7 @@ from calibrant.metrics._sample import Ranked
 from calibrant.predictions import Confidences, Predictions
 
 Target = Literal["top", "class"]
-ROUNDING = 1e-12  # more than rounding moves a probability
+ROUNDING = 1e-14  # more than rounding moves a probability
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
