@@ -6,7 +6,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -37,9 +37,14 @@ def best(contestants: dict[str, Callable[[], object]], rounds: int = ROUNDS) -> 
     return times
 
 
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table with a head."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def table(rows: list[tuple[str, str, str]]) -> str:
-    lines = ["| what | measured | target |", "|---|---|---|"]
-    return "\n".join(lines + [f"| {a} | {b} | {c} |" for a, b, c in rows])
+    return markdown(["what", "measured", "target"], rows)
 
 
 def machine() -> str:

@@ -12,7 +12,7 @@ import csv
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from calibrant.inference import compare_runs, summarise
 from calibrant.metrics import METRICS
 from calibrant.results import read_all
-from common import DOCS, ROOT, fill
+from common import DOCS, ROOT, fill, markdown
 
 FOLDER = ROOT / "evidence"
 PAGE = DOCS / "which.md"
@@ -100,11 +100,6 @@ def spread(values: list[float], *, percent: bool) -> str:
     found = summarise([scale * value for value in values])
     half = "" if math.isnan(found.high) else f" ± {found.high - found.mean:.{digits}f}"
     return f"{found.mean:.{digits}f}{half}"
-
-
-def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 # --- the tables -------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from calibrant.losses import LOSSES, Objective
 from calibrant.models import build
-from common import BENCHMARKS, best, fill, machine, table
+from common import BENCHMARKS, best, fill, machine, markdown, table
 
 SIZES = {(128, 10): 100, (4096, 1000): 1}
 OPTIONS: dict[str, dict] = {"avuc": {"threshold": 1.0}}
@@ -146,16 +146,10 @@ def memory() -> list[tuple[str, ...]]:
 
 
 def main() -> None:
-    text = [
-        machine(),
-        "",
-        "| ratio to `F.cross_entropy` | 128 × 10 | 4,096 × 1,000 | target |",
-        "|---|---|---|---|",
-    ]
-    text += [f"| {' | '.join(row)} |" for row in ratios()]
-    text += ["", table(training_step() + memory()), ""]
-    fill(BENCHMARKS, "losses", "\n".join(text))
-    print("\n".join(text))
+    head = ["ratio to `F.cross_entropy`", "128 × 10", "4,096 × 1,000", "target"]
+    text = "\n\n".join([machine(), markdown(head, ratios()), table(training_step() + memory())])
+    fill(BENCHMARKS, "losses", text)
+    print(text)
 
 
 if __name__ == "__main__":

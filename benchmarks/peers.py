@@ -51,7 +51,7 @@ from torchmetrics.wrappers import BootStrapper
 
 from calibrant import Confidences, Predictions, calibrators, losses, metrics
 from calibrant.inference import intervals
-from common import DOCS, best, fill, machine
+from common import DOCS, best, fill, machine, markdown
 
 PAGE = DOCS / "comparison.md"
 PACKAGES = {
@@ -897,13 +897,12 @@ def case_block(found: list[tuple[Case, dict[str, float | str]]]) -> str:
 
 def speed_block(times: dict[str, dict[str, float]]) -> str:
     peers = list(PACKAGES)[1:]
-    lines = [f"| 10,000 × 100 float32 | Calibrant | {' | '.join(peers)} |",
-             "|---|---|" + "---|" * len(peers)]  # fmt: skip
+    rows = []
     for task, seconds in times.items():
         ours = seconds["Calibrant"]
         cells = [f"{seconds[name] / ours:.3g} ×" if name in seconds else "—" for name in peers]
-        lines.append(f"| {task} | {1e3 * ours:.1f} ms | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        rows.append([task, f"{1e3 * ours:.1f} ms", *cells])
+    return markdown(["10,000 × 100 float32", "Calibrant", *peers], rows)
 
 
 def versions() -> str:

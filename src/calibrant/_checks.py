@@ -108,6 +108,22 @@ def check_seed(seed: int) -> int:
     return check_count("seed", seed, least=0, most=2**63 - 1, example=0)
 
 
+def check_share_or_count(
+    name: str, value: object, *, example: float, written: str | None = None
+) -> float | int:
+    """Return ``value``: a whole number counts samples, one with a decimal point is a share.
+
+    ``written`` is what the user wrote, where that is another thing.
+    """
+    if isinstance(value, float) and 0 < value < 1:
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return value
+    rule = "must be a share between 0 and 1, or a whole number of samples"
+    got = f"got {value!r}" if written is None else f"got {written!r}"
+    raise refuse(name, rule, got, f"Try {example:g} or 5000.")
+
+
 def check_folds(folds: int, num_samples: int) -> int:
     """Return ``folds`` if so many samples can be cut into them."""
     if num_samples < 2:  # noqa: PLR2004

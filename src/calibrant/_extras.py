@@ -47,8 +47,13 @@ def import_extra(module: str, user: str) -> Any:
 
 def need_extra(package: str, user: str) -> None:
     """Refuse at once, where the import itself happens later or elsewhere."""
-    if importlib.util.find_spec(package) is None:
+    if not has_package(package):
         raise _missing(package, user)
+
+
+def has_package(package: str) -> bool:
+    """Whether a package is installed, without importing it."""
+    return importlib.util.find_spec(package) is not None
 
 
 def _missing(package: str, user: str) -> MissingPackageError:

@@ -63,6 +63,14 @@ def fail(message: str) -> NoReturn:
     raise typer.Exit(BAD_INPUT)
 
 
+def refuse_given(context: typer.Context, options: list[str], rule: str) -> None:
+    """Refuse options that the user gave and that would change nothing."""
+    for option in options:
+        source = context.get_parameter_source(option)
+        if source is not None and source.name == "COMMANDLINE":
+            raise refuse(f"--{option}", rule, "got it", "Leave it out.")
+
+
 @contextmanager
 def one_line_warnings() -> Iterator[None]:
     """What a fit warns of, once each, as a line on stderr."""

@@ -28,6 +28,7 @@ from calibrant.cli._common import (
     Seed,
     one_line_errors,
     progress,
+    refuse_given,
     show,
 )
 from calibrant.measure import Panel, panel_of_stream
@@ -113,14 +114,6 @@ def compare_command(
     result = compare(models, metrics=chosen, bins=bins, norm=norm, binning=binning.value,
                      level=level, replicates=replicates, seed=seed)  # fmt: skip
     show(result, str(result), as_json=as_json, as_csv=as_csv)
-
-
-def refuse_given(context: typer.Context, options: list[str], rule: str) -> None:
-    """Refuse options that the user gave and that would change nothing."""
-    for option in options:
-        source = context.get_parameter_source(option)
-        if source is not None and source.name == "COMMANDLINE":
-            raise refuse(f"--{option}", rule, "got it", "Leave it out.")
 
 
 def _names(metrics: str | None) -> list[str] | None:

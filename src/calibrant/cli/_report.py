@@ -18,8 +18,9 @@ from calibrant.cli._common import (
     one_line_errors,
     one_line_warnings,
     progress,
+    refuse_given,
 )
-from calibrant.cli._measure import _distinct_names, refuse_given
+from calibrant.cli._measure import _distinct_names
 from calibrant.predictions import Confidences, Predictions
 
 app = typer.Typer()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from calibrant import measure
-from calibrant._checks import refuse
+from calibrant._checks import check_share_or_count, refuse
 from calibrant.calibrate import parse_options
 from calibrant.cli._common import fail, one_line_errors
 
@@ -121,14 +120,10 @@ def _share_or_number(text: str) -> float | int:
     >>> _share_or_number("0.1"), _share_or_number("500")
     (0.1, 500)
     """
-    try:
-        value: float | int = int(text) if text.isdecimal() else float(text)
-    except ValueError:
-        value = math.nan
-    if 0 < value < 1 or (isinstance(value, int) and value >= 1):
-        return value
-    rule = "must be a share between 0 and 1, or a whole number of samples"
-    raise refuse("--calibration", rule, f"got {text!r}", "Try 0.1 or 5000.")
+    value: float | int | str = text
+    with suppress(ValueError):
+        value = int(text) if text.isdecimal() else float(text)
+    return check_share_or_count("--calibration", value, example=0.1, written=text)
 
 
 def _load(name: str, folder: Path | None) -> Dataset:

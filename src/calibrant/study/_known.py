@@ -5,12 +5,19 @@ Nothing is read but names: the files of a data set may be on another machine.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from calibrant._checks import InputError, check_choice, check_count, near_name, refuse
+from calibrant._checks import (
+    InputError,
+    check_choice,
+    check_count,
+    check_share_or_count,
+    near_name,
+    refuse,
+)
+from calibrant._extras import has_package
 from calibrant.data import CORRUPTIONS, DATASETS, SHIFTS
 from calibrant.data._own import read_own
 from calibrant.data._synthetic import MAX_LEVEL
@@ -35,18 +42,9 @@ def check_data(runs: Sequence[Run]) -> None:
         loader = read_own if own else DATASETS[run.data].load
         _check_options(loader, dict(run.data_options), run.data)
     for run in _distinct(runs, "calibration", "train_size"):
-        _check_calibration(run.calibration)
+        check_share_or_count("calibration", run.calibration, example=0.2)
         if run.train_size is not None:
             check_count("train_size", run.train_size, least=1, most=10**12, example=1000)
-
-
-def _check_calibration(value: float) -> None:
-    """A whole number counts samples; a number with a decimal point is a share of them."""
-    share = isinstance(value, float) and 0 < value < 1
-    count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-    if not share and not count:
-        rule = "must be a share between 0 and 1, or a whole number of samples"
-        raise refuse("calibration", rule, f"got {value!r}", "Try 0.2 or 5000.")
 
 
 def check_shifts(shifts: Sequence[str], runs: Sequence[Run]) -> None:
@@ -82,7 +80,7 @@ def check_training(runs: Sequence[Run]) -> None:
 
     Only PyTorch code knows them: where it is not installed nothing is checked.
     """
-    if not _has_torch():
+    if not has_package("torch"):
         return
     from calibrant.models import MODELS  # noqa: PLC0415 - loads PyTorch
     from calibrant.train import get_recipe  # noqa: PLC0415
@@ -108,7 +106,7 @@ def check_training(runs: Sequence[Run]) -> None:
 @lru_cache
 def check_objective(text: str) -> None:
     """Refuse an objective that cannot be computed; nothing is checked without PyTorch."""
-    if not _has_torch():
+    if not has_package("torch"):
         return
     from calibrant.losses import Objective  # noqa: PLC0415 - loads PyTorch
 
@@ -119,10 +117,6 @@ def check_objective(text: str) -> None:
     except (TypeError, ValueError, RuntimeError) as error:
         rule, advice = "must be ones that can be computed", "See the options of the loss."
         raise refuse("objectives", rule, f"got {text!r}: {error}", advice) from error
-
-
-def _has_torch() -> bool:
-    return importlib.util.find_spec("torch") is not None
 
 
 def filled(setting: str, text: str, values: dict[str, object]) -> str:

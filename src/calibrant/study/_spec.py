@@ -8,7 +8,7 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from string import Formatter
 from typing import Any
@@ -224,6 +224,13 @@ def fingerprint(name: str) -> str:
     """Hash of a file of the user's own, "" for a data set by name or a file that is not here."""
     if not name.endswith(".npz") or not (path := own_path(name)).is_file():
         return ""
+    facts = path.stat()
+    return _digest(path.resolve(), facts.st_size, facts.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _digest(path: Path, _size: int, _changed: int) -> str:
+    """Hash of a file: every run of a study asks for it, and it changes with size or time."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -212,8 +213,6 @@ class _Run:
         self.best_score, self.best_epoch = math.inf, 0
         self.best: dict[str, Tensor] = {}
         self.on_test: Predictions | None = None  # of the current weights, on all test samples
-        # Test files are often sorted by class: a part of them must have its share of each.
-        self.looked_at = stratified_order(dataset.y_test, seed=settings["seed"])
 
     # --- one epoch ----------------------------------------------------------------------------
 
@@ -316,6 +315,14 @@ class _Run:
                 self.best = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
             self.stopped = self.epoch - self.best_epoch >= stop.patience
         self.rows[-1]["record_seconds"] = time.perf_counter() - start
+
+    @cached_property
+    def looked_at(self) -> NDArray[np.int64]:
+        """Test samples in an order whose beginning has its share of each class.
+
+        Test files are often sorted by class.
+        """
+        return stratified_order(self.inputs.labels["test"].numpy(), seed=self.settings["seed"])
 
     def predict(self, part: str, indices: NDArray[np.int64]) -> Predictions:
         """Predictions on samples of the training or the test set."""
