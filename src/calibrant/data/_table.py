@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -247,26 +247,43 @@ def load_shift(name: str | Path, *, folder: str | Path | None = None, **options:
     if text.endswith(".npz"):
         _check_options(_own_shift, options, text)
         return _own_shift(own_path(text, folder), **options)
-    base, *parts = text.split("/")
-    if base not in SHIFTS:
-        rule = "must be a shift, or the path of a .npz file"
-        raise refuse("name", rule, f"got {text!r}", near_name(base, SHIFTS))
+    base, corruption, level = parse_shift(text)
     if base.endswith("-generated"):
-        corruption, level = _corruption(text, parts)
         return _generate(base.removesuffix("-generated"), corruption, level, folder, options)
     if base.endswith("-c"):
-        corruption, level = _corruption(text, parts)
         _check_options(lambda: None, options, base)
         classes = _PUBLISHED[base]
         return _cifar.load_cifar_c(folder, corruption=corruption, level=level, classes=classes)
     if base in ("synthetic", "signals"):
-        data = load(base, level=_level(text, parts, MAX_LEVEL, least=0), **options)
+        data = load(base, level=level, **options)
         return data.x_test, data.y_test, dict(data.meta)
-    if parts:
-        raise refuse("name", f"must be {base!r} alone", f"got {text!r}", "Leave out the rest.")
     loader = _cifar.load_cifar10_1 if base == "cifar10.1" else _cifar.load_cifar10_2
     _check_options(loader, options, base)
     return loader(folder, **options)
+
+
+def parse_shift(text: str, bases: Sequence[str] = tuple(SHIFTS)) -> tuple[str, str, int]:
+    """Base, corruption and level of the name of a shift; "" and 0 where it has none.
+
+    >>> parse_shift("cifar10-c/fog/3")
+    ('cifar10-c', 'fog', 3)
+    """
+    base, *parts = text.split("/")
+    if base not in bases:
+        rule = "must be a shift, or the path of a .npz file"
+        raise refuse("name", rule, f"got {text!r}", near_name(base, bases))
+    if base.endswith(("generated", "-c")):
+        if len(parts) != 2:  # noqa: PLR2004 - a corruption and a level
+            rule, advice = f"must read {base}/CORRUPTION/LEVEL", f"Try '{base}/fog/3'."
+            raise refuse("name", rule, f"got {text!r}", advice)
+        level = _level(text, parts[1:], LEVELS, least=1)
+        known = (*CORRUPTIONS, *(_ONLY_PUBLISHED if base.endswith("-c") else ()))
+        return base, check_choice("corruption", parts[0], known), level
+    if base in ("synthetic", "signals"):
+        return base, "", _level(text, parts, MAX_LEVEL, least=0)
+    if parts:
+        raise refuse("name", f"must be {base!r} alone", f"got {text!r}", "Leave out the rest.")
+    return base, "", 0
 
 
 def download(
@@ -354,13 +371,7 @@ def own_path(text: str, folder: str | Path | None = None) -> Path:
     return path if path.is_file() or not root else Path(root) / path
 
 
-def _corruption(text: str, parts: list[str]) -> tuple[str, int]:
-    level = _level(text, parts[1:], LEVELS, least=1)
-    return check_choice("corruption", parts[0], tuple(CORRUPTIONS) + _ONLY_PUBLISHED), level
-
-
-# In the published files alone; asking to generate them is refused by corrupt().
-_ONLY_PUBLISHED = ("gaussian_blur", "saturate", "spatter")
+_ONLY_PUBLISHED = ("gaussian_blur", "saturate", "spatter")  # in files, but not generated here
 
 
 def _level(text: str, parts: list[str], most: int, *, least: int) -> int:

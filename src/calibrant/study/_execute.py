@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._checks import CalibrationWarning, InputError, refuse
+from calibrant._checks import CalibrationWarning, InputError
 from calibrant._files import replacing
 from calibrant.data import Dataset, corrupt, load, load_shift
+from calibrant.data._table import parse_shift
 from calibrant.predictions import Predictions
 from calibrant.results import Store
+from calibrant.study._known import GENERATED
 from calibrant.study._spec import Evaluation, Run, fingerprint
 
 TEST, CALIBRATION = "test", "calibration"
@@ -122,13 +124,10 @@ def shifted(shift: str, run: Run, data: Dataset) -> tuple[Any, Any]:
     ``load_shift``, in which ``{data}`` is the name of the run's data set.
     """
     name = shift.format(data=run.data)
-    base, *rest = name.split("/")
-    if base == "generated":
-        if len(rest) != 2 or not rest[1].isdigit():  # noqa: PLR2004
-            rule, advice = "must read generated/CORRUPTION/LEVEL", "Try generated/fog/3."
-            raise refuse("shifts", rule, f"got {shift!r}", advice)
-        return corrupt(data.x_test, rest[0], int(rest[1])), data.y_test
-    same = base.removesuffix("-generated") == run.data
+    if name.partition("/")[0] == GENERATED:
+        _, corruption, level = parse_shift(name, (GENERATED,))
+        return corrupt(data.x_test, corruption, level), data.y_test
+    same = name.partition("/")[0].removesuffix("-generated") == run.data
     options = json.dumps(dict(run.data_options) if same else {})
     return _loaded(name, options, fingerprint(name))
 

@@ -18,10 +18,9 @@ from calibrant._checks import (
     refuse,
 )
 from calibrant._extras import has_package
-from calibrant.data import CORRUPTIONS, DATASETS, SHIFTS
+from calibrant.data import DATASETS, SHIFTS
 from calibrant.data._own import read_own
-from calibrant.data._synthetic import MAX_LEVEL
-from calibrant.data._table import _check_options, _corruption, _level
+from calibrant.data._table import _check_options, parse_shift
 
 if TYPE_CHECKING:
     from calibrant.study._spec import Run
@@ -52,27 +51,11 @@ def check_shifts(shifts: Sequence[str], runs: Sequence[Run]) -> None:
     for shift in shifts:
         for data in dict.fromkeys(run.data for run in runs):
             try:
-                _check_shift(filled("shifts", shift, {"data": data}))
+                name = filled("shifts", shift, {"data": data})
+                if not name.endswith(".npz"):
+                    parse_shift(name, (GENERATED, *SHIFTS))
             except InputError as error:
                 raise InputError(f"In the shift {shift!r}, {error}") from None
-
-
-def _check_shift(name: str) -> None:
-    if name.endswith(".npz"):
-        return
-    base, *rest = name.split("/")
-    known = (GENERATED, *SHIFTS)
-    if base not in known:
-        rule = "must be a shift, or the path of a .npz file"
-        raise refuse("name", rule, f"got {name!r}", near_name(base, known))
-    if base == GENERATED or base.endswith(("-generated", "-c")):
-        corruption, _ = _corruption(name, rest)
-        if not base.endswith("-c"):  # some corruptions are in published files alone
-            check_choice("corruption", corruption, tuple(CORRUPTIONS))
-    elif base in ("synthetic", "signals"):
-        _level(name, rest, MAX_LEVEL, least=0)
-    elif rest:
-        raise refuse("name", f"must be {base!r} alone", f"got {name!r}", "Leave out the rest.")
 
 
 def check_training(runs: Sequence[Run]) -> None:
