@@ -43,8 +43,20 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def table(rows: list[tuple[str, str, str]]) -> str:
-    return markdown(["what", "measured", "target"], rows)
+def table(rows: Iterable[tuple[str, str, str]]) -> str:
+    """What was measured beside its target, and whether that is met."""
+    marked = [(what, measured, target, met(measured, target)) for what, measured, target in rows]
+    return markdown(["what", "measured", "target", "met"], marked)
+
+
+def met(measured: str, target: str) -> str:
+    """Whether the first number measured keeps to a target such as "≤ 2 %"; "" without a target."""
+    bound = re.match(r"([≤≥<]) ([\d.]+)", target)
+    if bound is None:
+        return ""
+    value, limit = float(re.search(r"[\d.]+", measured)[0]), float(bound[2])
+    kept = {"≤": value <= limit, "≥": value >= limit, "<": value < limit}[bound[1]]
+    return "yes" if kept else "**no**"
 
 
 def machine() -> str:

@@ -98,7 +98,7 @@ def spread(values: list[float], *, percent: bool) -> str:
         return "–"
     scale, digits = (100, 1) if percent else (1, 3)
     found = summarise([scale * value for value in values])
-    half = "" if math.isnan(found.high) else f" ± {found.high - found.mean:.{digits}f}"
+    half = "" if math.isnan(found.high) else f"\u00a0±\u00a0{found.high - found.mean:.{digits}f}"
     return f"{found.mean:.{digits}f}{half}"
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from calibrant.losses import LOSSES, Objective
 from calibrant.models import build
-from common import BENCHMARKS, best, fill, machine, markdown, table
+from common import BENCHMARKS, best, fill, machine, markdown, met, table
 
 SIZES = {(128, 10): 100, (4096, 1000): 1}
 OPTIONS: dict[str, dict] = {"avuc": {"threshold": 1.0}}
@@ -71,7 +71,8 @@ def ratios() -> list[tuple[str, ...]]:
         batch = name in LOSSES and not LOSSES[name].per_sample
         label = f"F.cross_entropy + {name}" if batch else name
         target = "≤ 3" if batch else "≤ 2" if name in LOSSES else ""
-        rows.append((label, *(f"{column[name]:.2f}" for column in columns), target))
+        measured = [f"{column[name]:.2f}" for column in columns]
+        rows.append((label, *measured, target, ", ".join(met(one, target) for one in measured)))
     return rows
 
 
@@ -146,7 +147,7 @@ def memory() -> list[tuple[str, ...]]:
 
 
 def main() -> None:
-    head = ["ratio to `F.cross_entropy`", "128 × 10", "4,096 × 1,000", "target"]
+    head = ["ratio to `F.cross_entropy`", "128 × 10", "4,096 × 1,000", "target", "met"]
     text = "\n\n".join([machine(), markdown(head, ratios()), table(training_step() + memory())])
     fill(BENCHMARKS, "losses", text)
     print(text)

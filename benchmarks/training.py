@@ -110,14 +110,14 @@ def fixed_batch(name: str) -> float:
 
 
 def augmentation() -> float:
-    """Milliseconds to crop and flip a batch."""
+    """Seconds to crop and flip a batch."""
     x = torch.randint(256, (BATCH, 3, 32, 32), dtype=torch.uint8)
     best = float("inf")
     for _ in range(30):
         start = time.perf_counter()
         random_flip(random_crop(x, padding=4))
         best = min(best, time.perf_counter() - start)
-    return 1e3 * best
+    return best
 
 
 def telemetry_share(data: Dataset) -> float:
@@ -151,7 +151,8 @@ def rows() -> Iterator[tuple[str, str, str]]:
         yield f"{name}, evaluation", f"{best['our evaluation']:,.0f} images/s", ""
         ratio = best["our evaluation"] / best["plain evaluation"]
         yield "… against the plain loop", f"{ratio:.2f} ×", "≥ 3"
-    yield "crop and flip of 128 images", f"{augmentation():.2f} ms", "≤ 3 % of a step"
+        share = augmentation() * best["ours"] / BATCH
+        yield "… crop and flip of the images", f"{100 * share:.2f} % of a step", "≤ 3 %"
     yield (
         "record of an epoch (ResNet-8)",
         f"{100 * telemetry_share(data):.1f} % of training",
@@ -160,7 +161,7 @@ def rows() -> Iterator[tuple[str, str, str]]:
 
 
 def main() -> None:
-    text = f"{machine()}\n\n{table(list(rows()))}"
+    text = f"{machine()}\n\n{table(rows())}"
     fill(BENCHMARKS, "training", text)
     print(text)
 
