@@ -82,7 +82,8 @@ def ours() -> dict[str, Fit]:
     variants = {
         "temperature by ECE": lambda: TemperatureScaling(objective="ece"),
         "temperature by soft ECE": lambda: TemperatureScaling(objective="soft_ece"),
-        "histogram of classes": lambda: HistogramBinning(target="class", binning="mass"),
+        "histogram of classes": lambda: HistogramBinning(target="class"),
+        "histogram of classes by mass": lambda: HistogramBinning(target="class", binning="mass"),
     }
     found: dict[str, Fit] = {"none": lambda _: lambda p: p}
     for name, make in (CALIBRATORS | variants).items():

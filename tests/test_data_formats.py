@@ -272,6 +272,26 @@ def test_sst(tmp_path: Path, form: str) -> None:
     assert two.x_train[1].labels.tolist() == [0, -1, 0, 0, 0]
 
 
+@pytest.mark.parametrize("name", ["news20", "sst", "sst2"])
+def test_word_vectors_of_a_data_set(tmp_path: Path, name: str) -> None:
+    """From the data folder or a path; another hash; a missing file is refused."""
+    write_news(tmp_path, "archive")
+    write_trees(tmp_path, "folder")
+    word = "of" if name == "news20" else "good"
+    options = {"remove": ("headers",)} if name == "news20" else {}
+    (tmp_path / "tiny.txt").write_text(f"{word} 1 2 3\n")
+    plain = load(name, folder=tmp_path, **options)
+    data = load(name, folder=tmp_path, vectors="tiny.txt", **options)
+    assert data.meta["vectors"].shape == (data.meta["vocabulary_size"], 3)
+    assert data.meta["vectors_found"] == 1
+    row = data.meta["vectors"][data.meta["vocabulary"].numbers[word]]
+    assert row.tolist() == [1, 2, 3]
+    assert data.hash != plain.hash
+    assert load(name, folder=tmp_path, vectors=tmp_path / "tiny.txt", **options).hash == data.hash
+    with pytest.raises(FileNotFoundError, match=r"none\.txt: no such file"):
+        load(name, folder=tmp_path, vectors="none.txt", **options)
+
+
 def write_images(path: Path, count: int, size: tuple[int, int] = (64, 64)) -> None:
     from PIL import Image
 

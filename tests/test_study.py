@@ -394,6 +394,7 @@ def test_only_what_is_missing_is_run(finished: Path, tmp_path: Path) -> None:
     run_study(more, folder, executor=LOCAL)
     assert time.perf_counter() - start < 60
     assert weights == {p: p.stat().st_mtime_ns for p in folder.glob("runs/*/weights.pt")}
+    assert all(Store(folder).facts(run.key)["train_seconds"] > 0 for run in more.runs)
     assert read_all(folder).num_rows == 6 * 2 * 3 * 4 + 6
     seeds = tiny(seeds=3)
     assert status(seeds, folder).count("missing") == 3
@@ -658,6 +659,25 @@ def test_shared_data_are_the_same(tmp_path: Path) -> None:
     data, mapped = load(run.data, **run.data_options), shared(share(run, tmp_path))
     assert data.hash == mapped.hash
     assert isinstance(mapped.x_train.base, np.memmap) or isinstance(mapped.x_train, np.memmap)
+
+
+def test_shared_data_keep_their_word_vectors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.test_data_formats import write_news
+
+    write_news(tmp_path, "archive")
+    (tmp_path / "tiny.txt").write_text("of 1 2 3\n")
+    monkeypatch.setenv("CALIBRANT_DATA", str(tmp_path))
+    options = {"remove": ["headers"], "length": 6}
+    hashes = []
+    for vectors in ({}, {"vectors": "tiny.txt"}):
+        run = tiny(data={"name": "news20", **options, **vectors}, models="textcnn").runs[0]
+        data, mapped = load(run.data, **run.data_options), shared(share(run, tmp_path / "shared"))
+        assert data.hash == mapped.hash
+        hashes.append(data.hash)
+    assert hashes[0] != hashes[1]
+    np.testing.assert_array_equal(mapped.meta["vectors"], data.meta["vectors"])
 
 
 def test_only_the_guilty_run_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -414,6 +414,22 @@ def test_overfits_signals(signals: Dataset) -> None:
 # --- predictions ------------------------------------------------------------------------------
 
 
+def test_word_vectors_are_where_training_starts(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(1, 9, (40, 12)), np.arange(40) % 2
+    vectors = rng.normal(size=(9, 5)).astype(np.float32)
+    meta = {"vocabulary_size": 9, "vectors": vectors}
+    data = Dataset("words", "tokens", x, y, x, y, ("a", "b"), meta)
+    recipe = SMALL.changed(epochs=1, learning_rate=1e-9)
+    trained = run(data, model="textcnn", recipe=recipe, out=tmp_path / "run", calibration=8)
+    start = trained.model.embedding.weight.detach().numpy()
+    np.testing.assert_allclose(start, vectors, atol=1e-6)
+    again = predict(tmp_path / "run", data, part="test")
+    np.testing.assert_array_equal(again.logits, trained.predictions["test"].logits)
+    with pytest.raises(InputError, match="dimensions must be 5, the size of the word vectors"):
+        run(data, model="textcnn", model_options={"dimensions": 7})
+
+
 def test_predict(signals: Dataset, tmp_path: Path) -> None:
     trained = run(signals, out=tmp_path)
     for part in ("test", "calibration"):

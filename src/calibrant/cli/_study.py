@@ -139,7 +139,7 @@ def tune_command(
     address: Address = None,
     within: Within = 0.01,
 ) -> None:
-    """Tune the coefficients of [tune] one after another: lowest validation ECE."""
+    """Tune the coefficients that the study lists under tune, one by one: lowest validation ECE."""
     from calibrant.study import StudyError, tune  # noqa: PLC0415
 
     works = make_executor(executor, workers, threads, address, 0)

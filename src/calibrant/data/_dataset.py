@@ -28,7 +28,9 @@ class Dataset:
     """Training and test samples with their labels, checked once.
 
     Images are uint8 (N, C, H, W), vectors float32 (N, D), signals float32 (N, C, L), tokens int64
-    (N, L) and trees a :class:`Trees`. Labels are int64 from 0.
+    (N, L) and trees a :class:`Trees`. Labels are int64 from 0. Of tokens and trees,
+    ``meta["vocabulary_size"]`` is needed to train, and ``meta["vectors"]`` (words, D) is what their
+    word vectors start from.
 
     Examples
     --------
@@ -69,9 +71,10 @@ class Dataset:
 
     @cached_property
     def hash(self) -> str:
-        """The sha256 of kind, class names, samples and labels, whatever file they came from."""
+        """The sha256 of kind, classes, samples, labels and word vectors, whatever their files."""
         digest = hashlib.sha256(repr((self.kind, self.classes)).encode())
-        for values in (self.x_train, self.y_train, self.x_test, self.y_test):
+        vectors = [self.meta["vectors"]] if "vectors" in self.meta else []
+        for values in (self.x_train, self.y_train, self.x_test, self.y_test, *vectors):
             add_to_digest(digest, values)
         return digest.hexdigest()
 

@@ -24,6 +24,13 @@ def data_folder(folder: str | Path | None) -> Path:
     return path
 
 
+def own_path(text: str | Path, folder: str | Path | None = None) -> Path:
+    """The path as it is given, or inside the data folder."""
+    path = Path(text).expanduser()
+    root = folder if folder is not None else os.environ.get(VARIABLE)
+    return path if path.is_file() or not root else Path(root) / path
+
+
 def first_found(folder: Path, patterns: tuple[str, ...], name: str) -> Path:
     """The first file or folder that matches a pattern, in the order of the patterns."""
     for pattern in patterns:

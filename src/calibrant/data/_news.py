@@ -15,7 +15,7 @@ from calibrant.data._archives import iterate
 from calibrant.data._dataset import Dataset
 from calibrant.data._folder import data_folder, first_found
 from calibrant.data._reading import clear_errors, damaged, read_bytes, read_exactly
-from calibrant.data._text import Vocabulary, tokenise
+from calibrant.data._text import Vocabulary, tokenise, vocabulary_facts
 
 PATTERNS = ("20news-bydate-train/", "20news-bydate/", "20news-bydate.tar.gz",
             "news20_bydate.parquet")  # fmt: skip
@@ -45,6 +45,7 @@ def load_news20(
     remove: tuple[str, ...] = REMOVABLE,
     length: int = 1000,
     vocabulary_size: int = 20_000,
+    vectors: str | Path | None = None,
 ) -> Dataset:
     """Load 20 Newsgroups by date: 11,314 training and 7,532 test messages, 20 groups.
 
@@ -58,6 +59,9 @@ def load_news20(
         Words kept of each message.
     vocabulary_size
         Words known, from the training messages, with padding 0 and unknown 1.
+    vectors
+        A file of GloVe vectors for these words, such as ``glove.6B.50d.txt``, in the data folder
+        or by its path: what training starts from.
 
     Returns
     -------
@@ -83,7 +87,7 @@ def load_news20(
     y_train, y_test = (np.array(labels[part], dtype=np.int64) for part in labels)
     meta: dict[str, Any] = {
         "source": "published", "file": path.name, "removed": tuple(remove),
-        "vocabulary_size": len(vocabulary), "vocabulary": vocabulary,
+        **vocabulary_facts(vocabulary, vectors, folder),
     }  # fmt: skip
     return Dataset("news20", "tokens", x_train, y_train, x_test, y_test, GROUPS, meta)
 

@@ -13,7 +13,7 @@ from calibrant.data._archives import read_members
 from calibrant.data._dataset import Dataset
 from calibrant.data._folder import data_folder, first_found
 from calibrant.data._reading import clear_errors, damaged, read_bytes
-from calibrant.data._text import Vocabulary
+from calibrant.data._text import Vocabulary, vocabulary_facts
 from calibrant.data._trees import Trees, make_trees
 
 PATTERNS = ("trees/", "sst/", "trainDevTestTrees_PTB.zip", "sst_trees.tar.xz", "sst*.tar*")
@@ -30,24 +30,38 @@ _BINARY = np.array([0, 0, -1, 1, 1, -1])
 _Parsed = tuple[list[str], list[tuple[int, int]], list[int]]
 
 
-def load_sst(folder: str | Path | None = None, *, vocabulary: str = "train") -> Dataset:
+def load_sst(
+    folder: str | Path | None = None,
+    *,
+    vocabulary: str = "train",
+    vectors: str | Path | None = None,
+) -> Dataset:
     """Load SST with five classes (Socher et al. 2013): 8,544 + 2,210 trees, 1,101 for development.
 
-    ``vocabulary="all"`` also knows the words of the development and test files, for use with word
-    vectors. The development trees are ``meta["x_dev"]``, their labels ``meta["y_dev"]``.
+    ``vectors`` is a file of GloVe vectors, such as ``glove.6B.50d.txt``, in the data folder or by
+    its path: what training starts from. ``vocabulary="all"`` also knows the words of the
+    development and test files, for use with them. The development trees are ``meta["x_dev"]``,
+    their labels ``meta["y_dev"]``.
     """
-    return _load("sst", folder, vocabulary)
+    return _load("sst", folder, vocabulary, vectors)
 
 
-def load_sst2(folder: str | Path | None = None, *, vocabulary: str = "train") -> Dataset:
+def load_sst2(
+    folder: str | Path | None = None,
+    *,
+    vocabulary: str = "train",
+    vectors: str | Path | None = None,
+) -> Dataset:
     """Load SST with two classes: 6,920 + 1,821 trees, 872 for development; neutral trees left out.
 
     Neutral nodes inside the trees have the label -1. Options as in :func:`load_sst`.
     """
-    return _load("sst2", folder, vocabulary)
+    return _load("sst2", folder, vocabulary, vectors)
 
 
-def _load(name: str, folder: str | Path | None, vocabulary: str) -> Dataset:
+def _load(
+    name: str, folder: str | Path | None, vocabulary: str, vectors: str | Path | None
+) -> Dataset:
     check_choice("vocabulary", vocabulary, ("train", "all"))
     path = first_found(data_folder(folder), PATTERNS, name)
     parsed = [parse_trees(text, f"{path.name}/{file}") for file, text in _texts(path).items()]
@@ -60,8 +74,8 @@ def _load(name: str, folder: str | Path | None, vocabulary: str) -> Dataset:
         parts = [_binary(trees) for trees in parts]
     train, dev, test = parts
     meta: dict[str, Any] = {
-        "source": "published", "file": path.name, "vocabulary_size": len(words),
-        "vocabulary": words, "x_dev": dev, "y_dev": dev.roots,
+        "source": "published", "file": path.name, "x_dev": dev, "y_dev": dev.roots,
+        **vocabulary_facts(words, vectors, folder),
     }  # fmt: skip
     classes = TWO if name == "sst2" else FIVE
     return Dataset(name, "trees", train, train.roots, test, test.roots, classes, meta)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from calibrant.data._corruptions import CORRUPTIONS, LEVELS, corrupt
 from calibrant.data._dataset import Dataset, Kind, check_labels
 from calibrant.data._digits import load_digits
 from calibrant.data._download import Remote, fetch
-from calibrant.data._folder import VARIABLE, data_folder
+from calibrant.data._folder import data_folder, own_path
 from calibrant.data._own import as_inputs, read_own
 from calibrant.data._reading import damaged, load_npz
 from calibrant.data._signals import signals
@@ -362,13 +361,6 @@ def _own_shift(path: Path, *, layout: str | None = None) -> Shift:
     if len(x) != len(y):
         raise damaged(path.name, f"has {len(x):,} inputs but {len(y):,} labels")
     return x, y, {"source": "npz", "file": path.name}
-
-
-def own_path(text: str, folder: str | Path | None = None) -> Path:
-    """The path as it is given, or inside the data folder."""
-    path = Path(text).expanduser()
-    root = folder if folder is not None else os.environ.get(VARIABLE)
-    return path if path.is_file() or not root else Path(root) / path
 
 
 _ONLY_PUBLISHED = ("gaussian_blur", "saturate", "spatter")  # in files, but not generated here

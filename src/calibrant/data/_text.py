@@ -8,12 +8,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant._checks import check_count, check_seed
 from calibrant._files import check_size
+from calibrant.data._folder import own_path
 from calibrant.data._reading import clear_errors, damaged
 
 PADDING, UNKNOWN = 0, 1
@@ -90,6 +92,16 @@ class Vocabulary:
             numbers = self.number(text[:length])
             row[: len(numbers)] = numbers
         return rows
+
+
+def vocabulary_facts(
+    vocabulary: Vocabulary, vectors: str | Path | None, folder: str | Path | None
+) -> dict[str, Any]:
+    """What a data set says of its words in ``meta``; with vectors if a file of them is named."""
+    facts: dict[str, Any] = {"vocabulary": vocabulary, "vocabulary_size": len(vocabulary)}
+    if vectors is not None:
+        facts["vectors"], facts["vectors_found"] = load_glove(own_path(vectors, folder), vocabulary)
+    return facts
 
 
 def load_glove(

@@ -38,12 +38,13 @@ def execute(run: Run, evaluation: Evaluation, store: Store, dataset: Dataset | N
             return False
         start = time.perf_counter()
         try:
-            held = (store.facts(run.key) or {}).get("evaluation", {})
-            evaluation = evaluation.joined(held)
+            known = store.facts(run.key) or {}
+            evaluation = evaluation.joined(known.get("evaluation", {}))
             kept, trained_in = keep_logits(run, evaluation, store.run_folder(run.key), dataset)
             features = _keep_features(run, evaluation, store.run_folder(run.key), dataset)
             rows = evaluate(run, evaluation, kept, features)
-            facts = {"evaluation": described(run, evaluation), "train_seconds": trained_in,
+            facts = {"evaluation": described(run, evaluation),
+                     "train_seconds": trained_in or known.get("train_seconds", 0.0),
                      "seconds": time.perf_counter() - start}  # fmt: skip
             store.write(run.key, rows, facts)
         except Exception as error:
@@ -68,14 +69,17 @@ def _stops_everything(error: BaseException | None) -> bool:
 def keep_logits(
     run: Run, evaluation: Evaluation, folder: Path, dataset: Dataset | None
 ) -> tuple[dict[str, Predictions], float]:
-    """Predictions on calibration, test and shifted samples; trained only if they are not kept."""
+    """Predictions on calibration, test and shifted samples, and seconds of training.
+
+    Trained only if they are not kept: then the seconds are 0.
+    """
     wanted = (CALIBRATION, TEST, *evaluation.shifts)
     kept = {part: _read(folder / file_name(part)) for part in wanted}
     if not any(p is None for p in kept.values()):
         return {part: p for part, p in kept.items() if p is not None}, 0.0
     from calibrant.train import get_recipe, predict, train  # noqa: PLC0415 - loads PyTorch
 
-    start = time.perf_counter()
+    start, seconds = time.perf_counter(), 0.0
     data = dataset or load(run.data, **run.data_options)
     recipe = dict(run.recipe)
     if kept[TEST] is None or kept[CALIBRATION] is None or not (folder / "run.json").exists():
@@ -86,7 +90,7 @@ def keep_logits(
             out=folder, telemetry=run.telemetry,
         )  # fmt: skip
         kept |= trained.predictions
-    seconds = time.perf_counter() - start
+        seconds = time.perf_counter() - start
     for shift in evaluation.shifts:
         if kept[shift] is None:
             p = predict(folder, data, shift=shifted(shift, run, data))

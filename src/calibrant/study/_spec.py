@@ -15,7 +15,7 @@ from typing import Any
 
 from calibrant._checks import InputError, check_count, near_name, refuse
 from calibrant.calibrators import CALIBRATORS, Calibrator, ConfidNet, TrustScore
-from calibrant.data._table import own_path
+from calibrant.data._folder import own_path
 from calibrant.measure import PANEL
 from calibrant.metrics import get_metric
 from calibrant.predictions import Confidences, Predictions

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from calibrant._checks import refuse
 from calibrant.data import Dataset
 from calibrant.models import build
 from calibrant.train._inputs import Inputs
@@ -23,13 +24,26 @@ def network_for(dataset: Dataset, settings: Mapping[str, Any], device: str) -> n
     """The network that the settings of a run name, for the data, on the device."""
     words = dataset.kind in ("tokens", "trees")
     size = int(dataset.meta["vocabulary_size"]) if words else tuple(dataset.x_train.shape[1:])
-    model = build(
-        settings["model"], kind=dataset.kind, num_classes=dataset.num_classes, size=size,
-        **settings["model_options"],
-    ).to(device)  # fmt: skip
+    options = dict(settings["model_options"])
+    vectors = dataset.meta.get("vectors")
+    if vectors is not None:
+        _check_dimensions(options.setdefault("dimensions", vectors.shape[1]), dataset)
+    model: nn.Module = build(
+        settings["model"], kind=dataset.kind, num_classes=dataset.num_classes, size=size, **options
+    )
+    if vectors is not None:
+        with torch.no_grad():
+            model.get_parameter("embedding.weight").copy_(torch.tensor(vectors))
     if dataset.kind == "image":
-        return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
-    return model
+        return model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+    return model.to(device)
+
+
+def _check_dimensions(dimensions: int, dataset: Dataset) -> None:
+    size = dataset.meta["vectors"].shape[1]
+    if dimensions != size:
+        rule = f"must be {size}, the size of the word vectors of {dataset.name}"
+        raise refuse("dimensions", rule, f"got {dimensions}", "Leave the option out.")
 
 
 def autocast(settings: Mapping[str, Any], device: str) -> torch.autocast:
