@@ -22,7 +22,7 @@ from calibrant.papers import (
     paper_at,
     scale_of,
 )
-from common import DOCS, fill
+from common import DOCS, fill, markdown
 
 
 def number(value: float) -> str:
@@ -44,19 +44,15 @@ def cases(verdict: Verdict) -> str:
 
 
 def claims(paper: str, published: dict[str, Verdict], ours: list[tuple[Claim, Verdict]]) -> str:
-    lines = [
-        "| claim | | published tables | ours: verdict | effect, 95 % interval | cases |",
-        "|:---|:---|:---|:---|:---|:---|",
-    ]
+    head = ["claim", "", "published tables", "ours", "effect, 95 % interval", "cases", "why"]
+    rows = []
     for claim, verdict in ours:
         if claim.paper == paper:
             said = published[claim.name]
             shown = f"{said.verdict}, {effect(said)}" if said.effect is not None else "–"
-            lines.append(
-                f"| {claim.name} | {claim.statement} | {shown} | **{verdict.verdict}** "
-                f"| {effect(verdict)} | {cases(verdict)} |"
-            )
-    return "\n".join(lines) + "\n"
+            rows.append([claim.name, claim.statement, shown, f"**{verdict.verdict}**",
+                         effect(verdict), cases(verdict), verdict.reason])  # fmt: skip
+    return markdown(head, rows)
 
 
 def beside(made: Comparison, results: Results) -> str:
