@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+# Hundreds of the tests' processes load PyTorch: let Python keep what it has compiled.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint check bench docs clean
 

@@ -170,7 +170,7 @@ def test_built_in_study() -> None:
         ({"shifts": ["signals"]}, "must end in a level"),
         ({"shifts": ["generated/fogg/3"]}, "Did you mean 'fog'"),
         ({"shifts": ["generated/spatter/3"]}, "corruption must be"),
-        ({"shifts": ["cifar10-c/fog"]}, "must end in a level"),
+        ({"shifts": ["cifar10-c/fog"]}, "must read cifar10-c.CORRUPTION.LEVEL"),
         ({"shifts": ["cifar10.1/3"]}, "must be 'cifar10.1' alone"),
         ({"shifts": ["{dat}/3"]}, "shifts must have only"),
         ({"calibrators": [{"name": "histogram", "bins": 0}]}, "In the calibrator 'histogram', bin"),
