@@ -72,7 +72,7 @@ def ratios() -> list[tuple[str, ...]]:
         label = f"F.cross_entropy + {name}" if batch else name
         target = "≤ 3" if batch else "≤ 2" if name in LOSSES else ""
         measured = [f"{column[name]:.2f}" for column in columns]
-        rows.append((label, *measured, target, ", ".join(met(one, target) for one in measured)))
+        rows.append((label, *measured, target, ", ".join(filter(None, (met(one, target) for one in measured)))))
     return rows
 
 
@@ -120,7 +120,7 @@ def training_step() -> list[tuple[str, ...]]:
     return [
         (f"ResNet-20 step, 128 images of 32 × 32, {precision}", f"{1e3 * whole:.0f} ms", ""),
         (
-            f"most that an objective adds ({worst.removeprefix('Objective')})",
+            f"most that an objective adds {worst.removeprefix('Objective')}",
             f"{100 * (times[worst] - plain) / 20 / whole:.2f} %",
             "≤ 3 %",
         ),
