@@ -72,7 +72,8 @@ def ratios() -> list[tuple[str, ...]]:
         label = f"F.cross_entropy + {name}" if batch else name
         target = "≤ 3" if batch else "≤ 2" if name in LOSSES else ""
         measured = [f"{column[name]:.2f}" for column in columns]
-        rows.append((label, *measured, target, ", ".join(filter(None, (met(one, target) for one in measured)))))
+        kept = [met(one, target) for one in measured] if target else []
+        rows.append((label, *measured, target, ", ".join(kept)))
     return rows
 
 
