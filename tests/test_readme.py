@@ -55,8 +55,7 @@ def test_the_readme_starts_with_exactly_two_commands() -> None:
 def test_continuous_integration_runs_the_readmes_test_command() -> None:
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert "make test" in script
-    assert "make lint" in script
-    assert "make docs" in script
+    assert re.search(r"^make .*\blint\b.*\bdocs\b", script, re.MULTILINE)
 
 
 def test_links_lead_somewhere() -> None:
