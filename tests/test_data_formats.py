@@ -649,7 +649,12 @@ def test_glove(tmp_path: Path) -> None:
     assert table[0].tolist() == [0, 0, 0]
     np.testing.assert_allclose(table[vocabulary.numbers["cat"]], [-1, 0.5, 0.2])
     np.testing.assert_array_equal(table, load_glove(path, vocabulary)[0])
-    for text in ("the 1 2\ncat 1\n", "the x y\n", "no 1\n", "the nan 1\n"):
+    path.write_text("the 1 2 3\ncat name@domain.com 7 7 7\nthe . . 7 7 7\ncat 4 5 6\n")
+    table, found = load_glove(path, vocabulary)
+    assert found == 2
+    assert table[vocabulary.numbers["the"]].tolist() == [1, 2, 3]
+    assert table[vocabulary.numbers["cat"]].tolist() == [4, 5, 6]
+    for text in ("the 1 2\ncat 1\n", "the 1\ncat 1 2\n", "the x y\n", "no 1\n", "the nan 1\n"):
         path.write_text(text)
         with pytest.raises(InputError, match=r"glove\.txt"):
             load_glove(path, vocabulary)

@@ -104,6 +104,14 @@ def vocabulary_facts(
     return facts
 
 
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def load_glove(
     path: str | Path, vocabulary: Vocabulary, *, seed: int = 0
 ) -> tuple[NDArray[np.float32], int]:
@@ -129,12 +137,16 @@ def load_glove(
             f"{path}: no such file. Get it from nlp.stanford.edu/projects/glove"
         )
     found: dict[int, NDArray[np.float32]] = {}
-    numbers = vocabulary.numbers
+    numbers, size = vocabulary.numbers, 0
     with clear_errors(path, "GloVe text"), path.open(encoding="utf-8", newline="\n") as lines:
         while line := lines.readline(_MAX_LINE):
             word, _, rest = line.partition(" ")
+            size = size or len(rest.split())
             if word in numbers:
-                found[numbers[word]] = np.array(rest.split(), dtype=np.float32)
+                values = rest.split()
+                # Some words of glove.840B have spaces inside: "at name@domain.com".
+                if len(values) == size or _is_number(values[0]):
+                    found[numbers[word]] = np.array(values, dtype=np.float32)
     sizes = {len(vector) for vector in found.values()}
     if len(sizes) != 1 or not all(np.isfinite(vector).all() for vector in found.values()):
         raise damaged(path.name, "has no vectors for these words, or vectors that do not agree")
