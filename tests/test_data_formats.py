@@ -607,7 +607,7 @@ def test_generated_and_embedded_shifts() -> None:
         ("cifar10-d/fog/3", "Did you mean 'cifar10-c'"),
         ("cifar10-c/fog", "must read cifar10-c/CORRUPTION/LEVEL; .* Try .cifar10-c/fog/3"),
         ("cifar10-c/fog/6", "must end in a level"),
-        ("cifar10-c/fog/3/1", "must read"),
+        ("cifar10-c/fog/3/1", "must read cifar10-c/CORRUPTION/LEVEL"),
         ("cifar10-c/../3", "corruption must be"),
         ("digits-generated/smog/3", "Did you mean 'fog'|corruption must be"),
         ("digits-generated/saturate/3", "corruption must be"),

@@ -71,7 +71,7 @@ def keep_logits(
 ) -> tuple[dict[str, Predictions], float]:
     """Predictions on calibration, test and shifted samples, and seconds of training.
 
-    Trained only if they are not kept: then the seconds are 0.
+    What is kept is not trained again; then the seconds are 0.
     """
     wanted = (CALIBRATION, TEST, *evaluation.shifts)
     kept = {part: _read(folder / file_name(part)) for part in wanted}
@@ -128,10 +128,11 @@ def shifted(shift: str, run: Run, data: Dataset) -> tuple[Any, Any]:
     ``load_shift``, in which ``{data}`` is the name of the run's data set.
     """
     name = shift.format(data=run.data)
-    if name.partition("/")[0] == GENERATED:
+    base = name.partition("/")[0]
+    if base == GENERATED:
         _, corruption, level = parse_shift(name, (GENERATED,))
         return corrupt(data.x_test, corruption, level), data.y_test
-    same = name.partition("/")[0].removesuffix("-generated") == run.data
+    same = base.removesuffix("-generated") == run.data
     options = json.dumps(dict(run.data_options) if same else {})
     return _loaded(name, options, fingerprint(name))
 
