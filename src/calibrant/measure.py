@@ -17,7 +17,7 @@ from calibrant._checks import (
     check_norm,
     refuse,
 )
-from calibrant.inference import Difference, Interval, paired_differences, samples_needed
+from calibrant.inference import Difference, Interval, paired_differences
 from calibrant.metrics._binning import Binning
 from calibrant.metrics._sample import check_measurable
 from calibrant.predictions import Confidences, Predictions, in_samples
@@ -49,6 +49,10 @@ PANEL = (
 COMPARED = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "smooth_ece", "auroc", "aurc")
 
 NO_INTERVAL = (math.nan, math.nan)
+BIAS_NOTE = (
+    "Intervals and p-values of calibration errors allow for the upward bias of each estimate, so "
+    "the difference of two estimates can lie outside its interval."
+)
 
 
 @dataclass(frozen=True)
@@ -270,31 +274,35 @@ class Comparison:
         if difference.value == 0 and difference.standard_error == 0:
             return "identical"
         if difference.adjusted >= alpha:
-            return f"cannot tell{self._samples_needed(difference)}"
+            return "cannot tell"
         if m.METRICS[difference.metric].better == "neither":
             return "differ"
         lower_wins = m.METRICS[difference.metric].better == "lower"
-        first_wins = (difference.value < 0) == lower_wins
+        # By the interval: the difference of two biased estimates can point the other way.
+        first_wins = (difference.low + difference.high < 0) == lower_wins
         return f"{difference.first if first_wins else difference.second} is better"
-
-    def _samples_needed(self, difference: Difference) -> str:
-        """About how many samples would show a difference of this size, if it is real."""
-        needed = samples_needed(difference.value, difference.standard_error, self.num_samples)
-        return "" if needed is None else f"; N ≈ {needed:,} might"
 
     def __str__(self) -> str:
         values, differences = aligned(self._value_rows), aligned(self._difference_rows)
-        return "\n".join([self._size, "", values, "", differences, "", self.summary()])
+        lines = [self._size, "", values, "", differences, "", *self._notes, self.summary()]
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         """The same tables for notebooks, with everything escaped."""
         return in_html(self._size, self._value_rows, "") + in_html(
-            "", self._difference_rows, self.summary()
+            "", self._difference_rows, " ".join([*self._notes, self.summary()])
         )
 
     @property
     def _size(self) -> str:
         return f"{in_samples(self.num_samples)}, the same for every model"
+
+    @property
+    def _notes(self) -> list[str]:
+        """What has to be known to read the intervals of biased estimates."""
+        if not any(m.METRICS[d.metric].plug_in for d in self.differences):
+            return []
+        return [BIAS_NOTE]
 
     @property
     def _value_rows(self) -> list[list[str]]:

@@ -128,6 +128,23 @@ def mean_gap_norm(count: Float64, residual: Float64, norm: float) -> Float64:
     return mean
 
 
+def gap_norm_slope(count: Float64, residual: Float64, norm: float) -> Float64:
+    """Derivative of ``mean_gap_norm`` by each residual, counts held fixed; 0 in empty cells."""
+    filled = np.where(count > 0, count, 1)
+    gap = np.abs(residual) / filled
+    largest = gap.max(axis=-1, keepdims=True)
+    if np.isinf(norm):
+        weight = (gap == largest) / filled
+    else:
+        # T^(1 - p) gap^(p - 1) / N with T the norm of the class, both relative to the largest gap.
+        total = count.sum(axis=-1, keepdims=True)
+        relative = gap / np.where(largest > 0, largest, 1)
+        size = (count / total * relative**norm).sum(axis=-1, keepdims=True) ** (1 / norm)
+        weight = (relative / np.where(size > 0, size, 1)) ** (norm - 1) / total
+    slope: Float64 = np.where(count > 0, np.sign(residual) * weight / count.shape[-2], 0)
+    return slope
+
+
 class FirstBinSplit:
     """Takes blocks apart: probabilities of the first bin stay, those above are noted and set to 0.
 

@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from calibrant.inference import CalibrationTest, Difference, Interval, samples_needed
+from calibrant.inference import CalibrationTest, Difference, Interval
 from calibrant.measure import show_p
 from calibrant.metrics._binned import wilson_interval
 from calibrant.predictions import Confidences, Predictions
@@ -137,7 +137,7 @@ def _enough(kind: str, gap: Interval, test: CalibrationTest, count: int) -> str:
         "under": f"Yes: with {size} the {level} interval of the gap lies on one side of 0.",
         "mixed": "Not for the average gap, whose interval contains 0, but for gaps somewhere: yes.",
         "fine": f"Yes: with {size} the average gap is below {100 * NARROW:g} points ({level}).",
-        "unknown": f"No: with {size} the interval of the gap contains 0{_needed(gap, count)}.",
+        "unknown": f"No: with {size} the interval of the gap contains 0.",
     }
     return f"{found[kind]} A calibrated model shows an ECE this large by chance with {_p(test)}."
 
@@ -145,16 +145,6 @@ def _enough(kind: str, gap: Interval, test: CalibrationTest, count: int) -> str:
 def _p(test: CalibrationTest) -> str:
     shown = show_p(test.p_value)
     return f"p {shown}" if shown.startswith("<") else f"p = {shown}"
-
-
-def _needed(gap: Interval, count: int) -> str:
-    """About how many samples would show a gap of this size, if it is real."""
-    error = (gap.high - gap.low) / 2 / NormalDist().inv_cdf((1 + gap.level) / 2)
-    needed = samples_needed(gap.value, error, count)
-    if needed is None:
-        return ""
-    size = f"{100 * abs(gap.value):.1f} points"
-    return f"; a true gap of {size} would show with about {needed:,}"
 
 
 def _what_to_do(advice: Advice) -> str:

@@ -1,0 +1,56 @@
+"""How sure a number is: intervals, tests of calibration, paired comparison.
+
+Averages and rankings get the percentile bootstrap over samples; accuracy gets the Wilson interval;
+calibration errors, whose estimates are biased, get the grid bootstrap. Their interval is for the
+error of the population in the same bins or kernel, not for the biased estimate, so the estimate can
+lie outside: an ECE of 1 % with the interval 0 … 0.8 % says that noise alone would show more.
+
+All intervals and tests assume independent samples.
+
+All of this is about the samples of one model. What repeated trainings say (mean over seeds, t-test,
+effect size, within-subject errors) is in ``summarise``, ``compare_runs``, ``cohens_d`` and
+``within_subject_sem``; ``pareto_front`` picks what no other setting beats.
+"""
+
+from calibrant._over_runs import (
+    RunComparison,
+    RunSummary,
+    cohens_d,
+    compare_runs,
+    pareto_front,
+    summarise,
+    within_subject_sem,
+)
+from calibrant.inference._intervals import LEAST_DRAWS, Interval, intervals, values_of
+from calibrant.inference._paired import Difference, holm, paired_differences
+from calibrant.inference._tests import (
+    CalibrationTest,
+    calibrated_draws,
+    consistency_band,
+    ece_test,
+    skce_test,
+    spiegelhalter_test,
+)
+
+__all__ = [
+    "LEAST_DRAWS",
+    "CalibrationTest",
+    "Difference",
+    "Interval",
+    "RunComparison",
+    "RunSummary",
+    "calibrated_draws",
+    "cohens_d",
+    "compare_runs",
+    "consistency_band",
+    "ece_test",
+    "holm",
+    "intervals",
+    "paired_differences",
+    "pareto_front",
+    "skce_test",
+    "spiegelhalter_test",
+    "summarise",
+    "values_of",
+    "within_subject_sem",
+]

@@ -1,0 +1,240 @@
+"""The grid bootstrap for classwise ECE: labels of whole rows are simulated, not cells.
+
+With K classes and B bins there are K·B cells of class and bin, most of them with few samples, so
+their observed gaps are mostly noise. The populations are therefore built from what can be told:
+
+1. gaps that all classes share, one log-factor per bin, fitted by maximum likelihood;
+2. of what each cell deviates from those, the part that exceeds its sampling noise.
+
+Both tilt the stated probabilities, q ∝ p · factor(cell), with rows that still add up to 1. The path
+mixes p, q and what lies as far beyond q, so a label at any strength is one drawn from two of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from calibrant import metrics as m
+from calibrant._arrays import Float64, Int, row_slices
+from calibrant._rows import log_normalise
+from calibrant.inference._bootstrap import Bounds
+from calibrant.inference._curves import STRENGTHS, ErrorCurve
+from calibrant.inference._grid import unseen_populations
+from calibrant.metrics._binning import width_index
+from calibrant.metrics._classwise import gap_norm_slope, mean_gap_norm
+from calibrant.metrics._sample import Sample
+from calibrant.predictions import Predictions
+
+# Half a pseudo-count keeps the factor of a bin without a single hit above 0.
+RIDGE = 0.5
+# A deviation counts from one standard deviation of the noise on; factors stay within these.
+LEAST_FACTOR, MOST_FACTOR = 0.02, 50.0
+# Elements of the simulated counts held at a time.
+COUNT_ELEMENTS = 1 << 26
+NEWTON_STEPS, LARGEST_STEP, SMALLEST_STEP = 50, 2.0, 1e-6
+
+
+def classwise_bounds(
+    p: Predictions, *, level: float, draws: int, seed: int, bins: int = 15, norm: float = 1
+) -> Bounds:
+    """Interval of the classwise ECE."""
+    curve = classwise_curve(p, draws=draws, seed=seed, bins=bins, norm=norm)
+    low, high = curve.bounds(level)
+    ranked = Sample.of(p).ranked
+    stated = m.mean_confidence(ranked)
+    gaps = [abs(unseen.accuracy - stated) for unseen in unseen_populations(ranked, level)]
+    # What predicted classes have too much, others have too little: one to two parts in K.
+    least, most = 1 / p.num_classes, 2 / p.num_classes if norm == 1 else 1.0
+    return min([low, *(least * gap for gap in gaps)]), max([high, *(most * gap for gap in gaps)])
+
+
+def classwise_curve(
+    p: Predictions, *, draws: int, seed: int, bins: int = 15, norm: float = 1
+) -> ErrorCurve:
+    """Simulate the classwise ECE along its path of populations.
+
+    Rows stay as they are while labels are drawn. What drawing other rows would add is the
+    variance of the mean, over rows, of their part in the true error.
+    """
+    cells = _Cells.of(p, bins)
+    factor = _shared_factors(cells)[None, :] * np.ones((p.num_classes, 1))
+    factor *= _own_factors(p, cells, factor)
+    paths = [_simulate(p, cells, factor, norm, size, (seed, part))
+             for part, size in enumerate(_batches(draws, cells))]  # fmt: skip
+    gap, spread = paths[0].gap, paths[0].spread
+    hits = np.concatenate([path.hits for path in paths], axis=1)
+    moved = np.random.default_rng((seed, draws)).normal(size=draws)
+    simulated = np.empty((draws, len(STRENGTHS)))
+    truth = np.empty(len(STRENGTHS))
+    for k, strength in enumerate(STRENGTHS):
+        before, share = _between(strength)
+        truth[k] = mean_gap_norm(cells.count, _mix(gap, before, share), norm)
+        noise = mean_gap_norm(cells.count, hits[k] - cells.prob, norm)
+        simulated[:, k] = noise + moved * _mix(spread, before, share)
+    observed = float(mean_gap_norm(cells.count, cells.hits - cells.prob, norm))
+    return ErrorCurve(observed, truth, simulated)
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """Sums over the samples of each class and bin, and each row's probability in each bin."""
+
+    count: Float64
+    prob: Float64
+    hits: Float64
+    mass: Float64
+
+    @classmethod
+    def of(cls, p: Predictions, bins: int) -> _Cells:
+        size = p.num_classes * bins
+        count, prob, hits = np.zeros((3, size))
+        mass = np.empty((p.num_samples, bins))
+        for rows, probs, cell in _row_chunks(p, bins):
+            flat, weight = cell.ravel(), probs.ravel()
+            count += np.bincount(flat, minlength=size)
+            prob += np.bincount(flat, weight, size)
+            number = np.arange(len(probs))
+            hits += np.bincount(cell[number, p.labels[rows]], minlength=size)
+            by_bin = (number[:, None] * bins + cell % bins).ravel()
+            mass[rows] = np.bincount(by_bin, weight, len(probs) * bins).reshape(-1, bins)
+        shape = (p.num_classes, bins)
+        return cls(count.reshape(shape), prob.reshape(shape), hits.reshape(shape), mass)
+
+
+def _row_chunks(p: Predictions, bins: int, columns: int = 1) -> Iterator[tuple[slice, Any, Any]]:
+    """Yield rows, their probabilities, and the cell (class * bins + bin) of each."""
+    first = np.arange(p.num_classes) * bins
+    for rows in row_slices(p.num_samples, max(p.num_classes, columns)):
+        probs = np.exp(log_normalise(p._scores[rows].astype(np.float64), p._kind))
+        index = width_index(probs.ravel(), bins).reshape(probs.shape)
+        yield rows, probs, index + first
+
+
+def _shared_factors(cells: _Cells) -> Float64:
+    """Factor of each bin: the likeliest with q ∝ p · factor(bin), by Newton's method.
+
+    Row i has the probability mass_ib · e^(x_b) / sum of a label in bin b, so its gradient is the
+    number of labels in the bin minus the number expected.
+    """
+    mass, labels = cells.mass, cells.hits.sum(axis=0)
+    x = np.zeros(mass.shape[1])
+    for _ in range(NEWTON_STEPS):
+        q = mass * np.exp(x)
+        q /= q.sum(axis=1, keepdims=True)
+        expected = q.sum(axis=0)
+        curvature = np.diag(expected + RIDGE) - q.T @ q
+        step = np.linalg.solve(curvature, labels - expected - RIDGE * x)
+        largest = float(np.abs(step).max())
+        x += step * min(1.0, LARGEST_STEP / largest) if largest else 0.0
+        if largest < SMALLEST_STEP:
+            break
+    return np.exp(x)
+
+
+def _own_factors(p: Predictions, cells: _Cells, factor: Float64) -> Float64:
+    """Factor of each cell beyond the shared ones: deviations shrunk by the share that is noise."""
+    size = cells.count.size
+    expected, noise = np.zeros((2, size))
+    for _, probs, cell in _row_chunks(p, cells.count.shape[1]):
+        q = _tilted(probs, factor.ravel()[cell])
+        expected += np.bincount(cell.ravel(), q.ravel(), size)
+        noise += np.bincount(cell.ravel(), (q * (1 - q)).ravel(), size)
+    deviation = cells.hits.ravel() - expected
+    squares = float((deviation**2).sum())
+    # Counts are nearly Poisson: their squared deviations have the variance 2 v² + v.
+    chance = float(noise.sum()) + math.sqrt(float((2 * noise**2 + noise).sum()))
+    real = math.sqrt(max(0.0, 1 - chance / squares)) if squares else 0.0
+    ratio = 1 + real * deviation / np.where(expected > 0, expected, 1)
+    bounded: Float64 = np.clip(ratio, LEAST_FACTOR, MOST_FACTOR).reshape(cells.count.shape)
+    return bounded
+
+
+@dataclass(frozen=True)
+class _Path:
+    """At strengths 0, 1 and 2 the gap of each cell and the spread of its rows; simulated hits.
+
+    ``spread`` is the standard error of the true error that comes from the rows; ``hits`` has the
+    shape (strengths, draws, K, B).
+    """
+
+    gap: Float64
+    spread: Float64
+    hits: Any
+
+
+def _simulate(
+    p: Predictions, cells: _Cells, factor: Float64, norm: float, draws: int, seed: tuple[int, int]
+) -> _Path:
+    """Draw the labels of all rows at each strength."""
+    num_classes, bins = cells.count.shape
+    size = num_classes * bins
+    gap = np.zeros((3, size))
+    hits = np.zeros(len(STRENGTHS) * draws * size, dtype=np.int32)
+    block = np.arange(draws) * size
+    part = np.zeros((3, p.num_samples))
+    slope = _slope(cells, factor, norm)
+    rng = np.random.default_rng(seed)
+    for rows, probs, cell in _row_chunks(p, bins, columns=draws):
+        q = _tilted(probs, factor.ravel()[cell])
+        beyond = _normalised(np.maximum(2 * q - probs, 0))
+        lot, choice = rng.random((2, len(probs), draws))
+        drawn = []
+        for k, population in enumerate((probs, q, beyond)):
+            gap[k] += np.bincount(cell.ravel(), (population - probs).ravel(), size)
+            part[k, rows] = (slope[cell] * (population - probs)).sum(axis=1)
+            label = _labels(population, lot)
+            drawn.append(np.take_along_axis(cell, label, axis=1) + block)
+        for k, strength in enumerate(STRENGTHS):
+            before, share = _between(strength)
+            chosen = np.where(choice < share, drawn[min(before + 1, 2)], drawn[before])
+            np.add.at(hits, chosen.ravel() + k * draws * size, 1)
+    spread = part.std(axis=1) * math.sqrt(p.num_samples)
+    shape = (num_classes, bins)
+    return _Path(gap.reshape(3, *shape), spread, hits.reshape(len(STRENGTHS), draws, *shape))
+
+
+def _slope(cells: _Cells, factor: Float64, norm: float) -> Float64:
+    """Change of the true error with each cell's residual, at the population of strength 1."""
+    residual = cells.prob * (factor - 1)
+    return gap_norm_slope(cells.count, residual, norm).ravel()
+
+
+def _tilted(probs: Float64, factor: Float64) -> Float64:
+    return _normalised(probs * factor)
+
+
+def _normalised(weight: Float64) -> Float64:
+    normalised: Float64 = weight / weight.sum(axis=1, keepdims=True)
+    return normalised
+
+
+def _labels(probs: Float64, lot: Float64) -> Int:
+    """The class in which each lot falls, (rows, draws): one search through all rows at once."""
+    size, num_classes = probs.shape
+    number = np.arange(size)[:, None]
+    upper = np.cumsum(probs, axis=1)
+    upper[:, -1] = 1
+    place = np.searchsorted((upper + number).ravel(), (lot + number).ravel())
+    label: Int = np.clip(place.reshape(lot.shape) - number * num_classes, 0, num_classes - 1)
+    return label
+
+
+def _between(strength: float) -> tuple[int, float]:
+    """The whole strength at or below, and the share of the next one."""
+    return int(strength), strength - int(strength)
+
+
+def _mix(values: Float64, before: int, share: float) -> Any:
+    """Values at the strengths 0, 1 and 2, mixed."""
+    return (1 - share) * values[before] + share * values[min(before + 1, 2)]
+
+
+def _batches(draws: int, cells: _Cells) -> list[int]:
+    """Numbers of draws whose counts fit the memory."""
+    most = max(1, COUNT_ELEMENTS // (len(STRENGTHS) * cells.count.size))
+    return [min(most, draws - start) for start in range(0, draws, most)]

@@ -1,0 +1,237 @@
+"""The grid bootstrap for calibration errors of the top label.
+
+With ``g`` the observed gap between accuracy and confidence in bins, the populations are
+P(correct | c) = c + strength * g(c).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from calibrant import metrics as m
+from calibrant._arrays import Float64, Int
+from calibrant.inference._bootstrap import (
+    Bounds,
+    accuracy_bounds,
+    percentile_bounds,
+    resampled_rows,
+)
+from calibrant.inference._curves import STRENGTHS, ErrorCurve
+from calibrant.metrics._binned import debiased_square
+from calibrant.metrics._binning import Binning, bin_sums
+from calibrant.metrics._kernel import (
+    laplacian_form,
+    likeliest_bandwidth,
+    median_distance,
+    population_kde_ece,
+)
+from calibrant.metrics._sample import Ranked, Sample
+
+# Where the model expects fewer errors (or right answers) than the first, or one bin holds more than
+# the second share of all samples, calibration errors must allow for the bounds of the accuracy.
+FEW_EXPECTED = 5.0
+ONE_BIN = 0.95
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """A calibration error as the grid bootstrap sees it.
+
+    ``statistic`` is simulated; ``population`` is what it estimates, of a whole population;
+    ``back`` leads from the statistic's scale to the metric's. ``bins`` and ``binning`` are those in
+    which the gaps of the populations are taken: the metric's own, if it has any. ``floor`` says
+    that a calibrated population has an error above 0, which itself has to be estimated.
+    """
+
+    statistic: Callable[[Ranked], float]
+    population: Callable[[Ranked], float]
+    back: Callable[[float], float] = float
+    bins: int = 15
+    binning: Binning = "mass"
+    floor: bool = False
+
+    @property
+    def family(self) -> tuple[int, Binning]:
+        """What the populations depend on."""
+        return self.bins, self.binning
+
+    def least(self, ranked: Ranked) -> float:
+        """The error of a calibrated population with these confidences."""
+        return self.population(_population(ranked, ranked.confidence))
+
+    @property
+    def excess(self) -> Estimator:
+        """The same error above that of a calibrated population."""
+        return replace(
+            self,
+            statistic=lambda r: self.statistic(r) - self.least(r),
+            population=lambda r: self.population(r) - self.least(r),
+            floor=False,
+        )
+
+
+WIDTH_BINNED = ("ece", "mce", "overconfidence_error", "underconfidence_error", "label_binned_ece")
+
+
+def estimator_of(name: str, options: Mapping[str, Any], ranked: Ranked) -> Estimator:
+    """How the named calibration error is simulated."""
+    function = partial(m.METRICS[name].function, **options)
+    if name == "debiased_ece":  # its square is unbiased; the root of a noisy square is not
+        shape: dict[str, Any] = {"norm": 2, "binning": "mass", **options}
+        return Estimator(
+            partial(debiased_square, **options),
+            lambda r: m.ece(r, **shape) ** 2,
+            lambda square: math.sqrt(max(square, 0.0)),
+            bins=options.get("bins", 15),
+            binning=shape["binning"],
+        )
+    if name == "skce":
+        width = options.get("width") or median_distance(ranked)
+        return Estimator(
+            partial(m.skce, width=width),
+            lambda r: laplacian_form(r.confidence, r.residual, width) / r.total**2,
+        )
+    if name == "kde_ece":  # the bandwidth is part of the definition: chosen once
+        bandwidth = options.get("bandwidth") or likeliest_bandwidth(ranked)
+        chosen = {**options, "bandwidth": bandwidth}
+        return Estimator(partial(m.kde_ece, **chosen), partial(population_kde_ece, **chosen))
+    if name == "adaptive_ece":
+        return Estimator(function, function, bins=options.get("bins", 15))
+    if name in WIDTH_BINNED:
+        bins, binning = options.get("bins", 15), options.get("binning", "width")
+        floor = name == "label_binned_ece"
+        return Estimator(function, function, bins=bins, binning=binning, floor=floor)
+    return Estimator(function, function)
+
+
+def error_curves(
+    sample: Sample, estimators: Mapping[str, Estimator], *, draws: int, seed: int
+) -> dict[str, ErrorCurve]:
+    """Simulate each estimator along its path of populations.
+
+    Samples are drawn by their place in the source, so that two models that say much the same are
+    simulated with much the same random numbers.
+    """
+    if not estimators:
+        return {}
+    ranked, entry = sample.ranked, _entries(sample)
+    families = {e.family for e in estimators.values()}
+    chances = {family: _chances(ranked, *family) for family in families}
+    lots = np.random.default_rng((seed, 1))
+
+    def evaluate(rows: Int) -> list[list[float]]:
+        drawn = entry[rows]
+        count = np.bincount(drawn, minlength=len(ranked.count)).astype(np.float64)
+        lot = lots.random(len(drawn))  # the same at each strength
+
+        def resample(chance: Float64) -> Ranked:
+            hits = np.bincount(drawn[lot < chance[drawn]], minlength=len(count))
+            return Ranked(ranked.confidence, count, hits.astype(np.float64))
+
+        found = []
+        for k in range(len(STRENGTHS)):
+            resamples = {family: resample(chance[k]) for family, chance in chances.items()}
+            found.append([e.statistic(resamples[e.family]) for e in estimators.values()])
+        return found
+
+    simulated = np.array([evaluate(rows) for rows in resampled_rows(len(entry), draws, seed)])
+
+    def truth(e: Estimator) -> Float64:
+        return np.array([e.population(_population(ranked, c)) for c in chances[e.family]])
+
+    return {
+        name: ErrorCurve(e.statistic(ranked), truth(e), simulated[:, :, k])
+        for k, (name, e) in enumerate(estimators.items())
+    }
+
+
+def grid_bounds(
+    sample: Sample, estimators: Mapping[str, Estimator], *, level: float, draws: int, seed: int
+) -> dict[str, Bounds]:
+    """Intervals of calibration errors of the top label by test inversion."""
+    above = {name: e.excess if e.floor else e for name, e in estimators.items()}
+    curves = error_curves(sample, above, draws=draws, seed=seed)
+    unseen = unseen_populations(sample.ranked, level)
+    found = {}
+    for name, e in estimators.items():
+        bounds = curves[name].bounds(level)
+        if e.floor:
+            bounds = _with_floor(sample, e, curves[name], bounds, level=level, seed=seed)
+        errors = [e.population(population) for population in unseen]
+        found[name] = e.back(min([bounds[0], *errors])), e.back(max([bounds[1], *errors]))
+    return found
+
+
+def _with_floor(
+    sample: Sample, e: Estimator, curve: ErrorCurve, bounds: Bounds, *, level: float, seed: int
+) -> Bounds:
+    """Bounds of the excess and of the floor, added up as independent deviations are.
+
+    Reference: Zou and Donner (2008), doi:10.1002/sim.3095 (MOVER).
+    """
+    floor = e.least(sample.ranked)
+    around = percentile_bounds(
+        sample, {"floor": lambda s: e.least(s.ranked)}, level=level, replicates=200, seed=seed
+    )["floor"]
+    excess = min(max(curve.estimate, bounds[0]), bounds[1])
+    low = math.hypot(floor - around[0], excess - bounds[0])
+    high = math.hypot(around[1] - floor, bounds[1] - excess)
+    return floor + excess - low, floor + excess + high
+
+
+def unseen_populations(ranked: Ranked, level: float) -> list[Ranked]:
+    """The same confidences, with accuracy at the ends of its interval and as near as it comes.
+
+    Only where multiples of the observed gaps leave out what the data allow. 30 right answers at a
+    confidence of 99 % do not rule out an accuracy of 90 %, but no multiple of their gap of 1 %
+    reaches it. And where one bin holds nearly all samples, its one gap may be 0 by luck.
+    """
+    stated = m.mean_confidence(ranked)
+    few = min(stated, 1 - stated) * ranked.total < FEW_EXPECTED or ranked.accuracy in (0, 1)
+    if not few and bin_sums(ranked, 15, "width").share.max() < ONE_BIN:
+        return []
+    low, high = accuracy_bounds(ranked, level)
+    return [_with_accuracy(ranked, a) for a in (low, high, min(max(stated, low), high))]
+
+
+def gaps_of(ranked: Ranked, bins: int, binning: Binning) -> Float64:
+    """Accuracy minus confidence of the bin of each distinct confidence."""
+    sums = bin_sums(ranked, bins, binning)
+    return np.repeat(sums.gap, np.diff(sums.cuts))
+
+
+def _with_accuracy(ranked: Ranked, accuracy: float) -> Ranked:
+    """A population of this accuracy: the chances of being right, or of being wrong, all shrunk."""
+    chance, stated = ranked.confidence, m.mean_confidence(ranked)
+    if accuracy < stated:
+        chance = chance * (accuracy / stated)
+    elif accuracy > stated:
+        chance = 1 - (1 - chance) * ((1 - accuracy) / (1 - stated))
+    return _population(ranked, chance)
+
+
+def _population(ranked: Ranked, chance: Float64) -> Ranked:
+    """These confidences, with the chance of being right in place of the outcome."""
+    return Ranked(ranked.confidence, ranked.count, ranked.count * chance)
+
+
+def _entries(sample: Sample) -> Int:
+    """For each sample, in the order of the source, its entry among the distinct confidences."""
+    group = np.arange(len(sample.order))
+    if sample.starts is not None:
+        group = np.searchsorted(sample.starts, group, side="right") - 1
+    entry = np.empty_like(group)
+    entry[sample.order] = group
+    return entry
+
+
+def _chances(ranked: Ranked, bins: int, binning: Binning) -> Float64:
+    """P(correct | c) at each confidence, for each strength: (strengths, confidences)."""
+    gap = gaps_of(ranked, bins, binning)
+    return np.clip(ranked.confidence + STRENGTHS[:, None] * gap, 0, 1)
