@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from calibrant._arrays import Float64, Int
+from calibrant.metrics import METRICS
 from calibrant.metrics._binned import wilson_interval
 from calibrant.metrics._sample import Ranked, Sample
 
@@ -40,7 +41,7 @@ def resample_weights(
         yield weights
 
 
-def percentile_bounds(
+def bootstrap_bounds(
     sample: Sample,
     functions: Mapping[str, Callable[[Sample], float]],
     *,
@@ -48,7 +49,11 @@ def percentile_bounds(
     replicates: int,
     seed: int,
 ) -> dict[str, Bounds]:
-    """Central part of each function's values over bootstrap replicates."""
+    """Intervals of functions from bootstrap replicates.
+
+    Metrics on the logit scale get estimate ± z standard errors there: with few errors their
+    percentiles are off-centre. All others get the central part of the replicates.
+    """
     if not functions:
         return {}
 
@@ -59,8 +64,31 @@ def percentile_bounds(
     rows: list[list[float]] = []
     for weights in resample_weights(len(sample.weight), replicates, seed):
         rows += map(evaluate, weights)
-    return {name: _quantiles(column, level)
-            for name, column in zip(functions, np.array(rows).T, strict=True)}  # fmt: skip
+    columns = dict(zip(functions, np.array(rows).T, strict=True))
+    found = {}
+    for name, column in columns.items():
+        value = functions[name](sample)
+        on_logit = name in METRICS and METRICS[name].scale == "logit" and 0 < value < 1
+        found[name] = (
+            _logit_bounds(value, column, level, len(sample.weight))
+            if on_logit
+            else (_quantiles(column, level))
+        )
+    return found
+
+
+def _logit_bounds(value: float, values: Float64, level: float, num_samples: int) -> Bounds:
+    """Estimate ± z standard errors on the logit scale; NaN where most values are undefined."""
+    from scipy.special import expit, logit, ndtri  # noqa: PLC0415 - SciPy is slow to import
+
+    defined = values[~np.isnan(values)]
+    if len(defined) <= len(values) / 2:
+        return math.nan, math.nan
+    least = 1 / num_samples**2  # as near to 0 or 1 as a share of pairs can come
+    spread = float(logit(np.clip(defined, least, 1 - least)).std(ddof=1))
+    reach = float(ndtri((1 + level) / 2)) * spread
+    middle = float(logit(value))
+    return float(expit(middle - reach)), float(expit(middle + reach))
 
 
 def _quantiles(values: Float64, level: float) -> Bounds:

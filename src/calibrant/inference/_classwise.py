@@ -192,7 +192,7 @@ def _simulate(
         for k, strength in enumerate(STRENGTHS):
             before, share = _between(strength)
             chosen = np.where(choice < share, drawn[min(before + 1, 2)], drawn[before])
-            np.add.at(hits, chosen.ravel() + k * draws * size, 1)
+            np.add.at(hits, chosen.ravel() + k * draws * size, np.int32(1))
     spread = part.std(axis=1) * math.sqrt(p.num_samples)
     shape = (num_classes, bins)
     return _Path(gap.reshape(3, *shape), spread, hits.reshape(len(STRENGTHS), draws, *shape))

@@ -19,7 +19,7 @@ from calibrant._arrays import Float64, Int
 from calibrant.inference._bootstrap import (
     Bounds,
     accuracy_bounds,
-    percentile_bounds,
+    bootstrap_bounds,
     resampled_rows,
 )
 from calibrant.inference._curves import STRENGTHS, ErrorCurve
@@ -171,18 +171,18 @@ def grid_bounds(
 def _with_floor(
     sample: Sample, e: Estimator, curve: ErrorCurve, bounds: Bounds, *, level: float, seed: int
 ) -> Bounds:
-    """Bounds of the excess and of the floor, added up as independent deviations are.
+    """Bounds of the excess, which may be 0, on top of those of the floor.
 
-    Reference: Zou and Donner (2008), doi:10.1002/sim.3095 (MOVER).
+    Upwards, independent deviations are added as such are (Zou and Donner, 2008,
+    doi:10.1002/sim.3095). Downwards, each may be at its lower end: no excess at all is common.
     """
     floor = e.least(sample.ranked)
-    around = percentile_bounds(
+    around = bootstrap_bounds(
         sample, {"floor": lambda s: e.least(s.ranked)}, level=level, replicates=200, seed=seed
     )["floor"]
     excess = min(max(curve.estimate, bounds[0]), bounds[1])
-    low = math.hypot(floor - around[0], excess - bounds[0])
     high = math.hypot(around[1] - floor, bounds[1] - excess)
-    return floor + excess - low, floor + excess + high
+    return min(around[0], floor) + bounds[0], floor + excess + high
 
 
 def unseen_populations(ranked: Ranked, level: float) -> list[Ranked]:

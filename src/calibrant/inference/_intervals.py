@@ -12,7 +12,7 @@ import numpy as np
 
 from calibrant import metrics as m
 from calibrant._checks import check_count, check_fraction, check_seed
-from calibrant.inference._bootstrap import Bounds, accuracy_bounds, percentile_bounds
+from calibrant.inference._bootstrap import Bounds, accuracy_bounds, bootstrap_bounds
 from calibrant.inference._classwise import classwise_bounds
 from calibrant.inference._curves import STRENGTHS
 from calibrant.inference._grid import estimator_of, grid_bounds
@@ -64,7 +64,7 @@ def intervals(
         plain = {k: f for k, f in functions.items() if not m.METRICS[k].plug_in and k != "accuracy"}
         biased = [k for k in names if m.METRICS[k].plug_in and k != "classwise_ece"]
         draws = simulated_draws(replicates)
-        bounds |= percentile_bounds(sample, plain, level=level, replicates=replicates, seed=seed)
+        bounds |= bootstrap_bounds(sample, plain, level=level, replicates=replicates, seed=seed)
         estimators = {k: estimator_of(k, options.get(k, {}), sample.ranked) for k in biased}
         bounds |= grid_bounds(sample, estimators, level=level, draws=draws, seed=seed)
         if "classwise_ece" in names and isinstance(p, Predictions):

@@ -80,7 +80,8 @@ class Metric:
     """What is known of a metric beyond its value.
 
     ``plug_in`` marks estimates that sampling noise pushes upward, whose intervals are therefore
-    corrected for bias; ``percent`` those that tables print in per cent.
+    corrected for bias; ``percent`` those that tables print in per cent. ``scale`` is the one on
+    which the bootstrap distribution is near normal, for metrics whose percentiles are off-centre.
     """
 
     function: Callable[..., float]
@@ -91,6 +92,7 @@ class Metric:
     top_label: bool = True
     plug_in: bool = False
     percent: bool = True
+    scale: Literal["own", "logit"] = "own"
 
     @property
     def name(self) -> str:
@@ -115,12 +117,12 @@ METRICS: dict[str, Metric] = {
         Metric(mce, "maximum CE", "lower", 0, 1, plug_in=True),
         Metric(overconfidence_error, "overconfidence error", "lower", 0, 1, plug_in=True),
         Metric(underconfidence_error, "underconfidence error", "lower", 0, 1, plug_in=True),
-        Metric(auroc, "AUROC of correctness", "higher", 0, 1),
-        Metric(aupr_success, "AUPR of successes", "higher", 0, 1),
-        Metric(aupr_error, "AUPR of errors", "higher", 0, 1),
+        Metric(auroc, "AUROC of correctness", "higher", 0, 1, scale="logit"),
+        Metric(aupr_success, "AUPR of successes", "higher", 0, 1, scale="logit"),
+        Metric(aupr_error, "AUPR of errors", "higher", 0, 1, scale="logit"),
         Metric(fpr95, "FPR at 95 % TPR", "lower", 0, 1),
-        Metric(aurc, "AURC", "lower", 0, 1),
-        Metric(eaurc, "E-AURC", "lower", -1, 1),
+        Metric(aurc, "AURC", "lower", 0, 1, scale="logit"),
+        Metric(eaurc, "E-AURC", "lower", -1, 1, scale="logit"),
         Metric(label_binned_ece, "label-binned ECE", "lower", 0, 1, plug_in=True),
         Metric(sweep_ece, "sweep ECE", "lower", 0, 1, plug_in=True),
         Metric(kde_ece, "KDE-ECE", "lower", 0, 1, plug_in=True),

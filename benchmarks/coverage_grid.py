@@ -1,0 +1,157 @@
+"""Coverage of 95 % intervals of every calibration and ranking metric over a grid of populations.
+
+Labels are drawn from softmax(z / T) while the model states softmax(z): T = 1 is perfectly calibrated.
+"Peaked" logits single out one class, "spread" ones are normal with standard deviation 2,
+"imbalanced" ones prefer class 0. True values come from the same formulas with the true probability
+of each outcome in place of the outcome, on a large draw of z.
+
+    python benchmarks/coverage_grid.py classwise [--simulations 200] [--classes 2,5,10,100,1000]
+    python benchmarks/coverage_grid.py binned    [--simulations 200] [--classes 5]
+    python benchmarks/coverage_grid.py ranking   [--simulations 200] [--classes 2,5]
+        [--sizes 200,1000,10000] [--replicates 1000] [--workers 2]
+
+One line per population as soon as it is done: coverage in per cent, and in brackets how often the
+truth lay below and above the interval.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+
+import numpy as np
+
+from calibrant import Predictions, metrics
+from calibrant.inference import intervals
+from calibrant.metrics._binning import width_index
+from calibrant.metrics._sample import Ranked
+
+TEMPERATURES = (1.0, 0.5, 1.3, 2.0)
+BINS = 15
+# Entries of the score matrix from which the truth is computed.
+TRUTH_ELEMENTS = 40_000_000
+METRICS = {
+    "classwise": {"classwise_ece": ("classwise_ece", {})},
+    "binned": {
+        "ece": ("ece", {}),
+        "ece norm 2": ("ece", {"norm": 2}),
+        "ece norm inf": ("ece", {"norm": np.inf, "binning": "mass"}),
+        "adaptive_ece": ("adaptive_ece", {}),
+        "debiased_ece": ("debiased_ece", {}),
+        "smooth_ece": ("smooth_ece", {}),
+        "mce": ("mce", {}),
+        "overconfidence_error": ("overconfidence_error", {}),
+        "underconfidence_error": ("underconfidence_error", {}),
+        "label_binned_ece": ("label_binned_ece", {}),
+        "mmce": ("mmce", {}),
+    },
+    "ranking": {name: (name, {}) for name in (
+        "accuracy", "nll", "brier", "auroc", "aupr_success", "aupr_error", "fpr95", "aurc", "eaurc",
+    )},
+}  # fmt: skip
+
+Job = tuple[str, str, int, int, float, int, int]
+
+
+def softmax(z: np.ndarray) -> np.ndarray:
+    e = np.exp(z - z.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+def logits(kind: str, size: int, classes: int, rng: np.random.Generator) -> np.ndarray:
+    if kind == "spread":
+        return rng.normal(0, 2, (size, classes))
+    if kind == "imbalanced":
+        z = rng.normal(0, 1.5, (size, classes))
+        z[:, 0] += 2.5
+        return z
+    z = rng.normal(0, 1, (size, classes))
+    z[np.arange(size), rng.integers(0, classes, size)] += np.log(classes) + rng.normal(3, 2, size)
+    return z
+
+
+@cache
+def truth(group: str, kind: str, classes: int, temperature: float) -> dict[str, float]:
+    rng = np.random.default_rng(12345)
+    parts = 8
+    size = min(400_000, TRUTH_ELEMENTS // classes) // parts
+    cells, columns = np.zeros((classes, BINS)), []
+    for _ in range(parts):
+        z = logits(kind, size, classes, rng)
+        stated, true = softmax(z), softmax(z / temperature)
+        if group == "classwise":
+            cell = width_index(stated.ravel(), BINS).reshape(stated.shape) + np.arange(
+                0, classes * BINS, BINS
+            )
+            cells += np.bincount(cell.ravel(), (true - stated).ravel(), classes * BINS).reshape(
+                cells.shape
+            )
+        top = stated.argmax(axis=1)
+        rows = np.arange(size)
+        nll = -(true * np.log(np.maximum(stated, 1e-300))).sum(axis=1)
+        brier = (stated**2).sum(axis=1) - 2 * (true * stated).sum(axis=1) + 1
+        columns.append((stated[rows, top], true[rows, top], nll, brier))
+    if kind != "imbalanced":  # classes are exchangeable, so their mean is more precise
+        cells[:] = cells.mean(axis=0)
+    stated, true, nll, brier = map(np.concatenate, zip(*columns, strict=True))
+    order = np.argsort(stated)
+    ranked = Ranked(stated[order], np.ones(len(order)), true[order])
+    found = {"classwise_ece": np.abs(cells).sum() / classes / (size * parts)}
+    found |= {"nll": float(nll.mean()), "brier": float(brier.mean())}
+    for label, (name, options) in METRICS[group].items():
+        if name == "debiased_ece":
+            found[label] = metrics.ece(ranked, norm=2, binning="mass")
+        elif label not in found:
+            found[label] = metrics.METRICS[name].function(ranked, **options)
+    return found
+
+
+def simulate(job: Job) -> list[int]:
+    """For each metric -1, 0 or 1: the truth lies below, in or above the interval; 9 undefined."""
+    group, kind, classes, size, temperature, replicates, seed = job
+    rng = np.random.default_rng(seed)
+    z = logits(kind, size, classes, rng)
+    labels = (z / temperature + rng.gumbel(size=z.shape)).argmax(axis=1)
+    p = Predictions(logits=z, labels=labels)
+    true = truth(group, kind, classes, temperature)
+    sides = []
+    for label, (name, options) in METRICS[group].items():
+        found = intervals(p, [name], options={name: options}, replicates=replicates, seed=seed)
+        i = found[name]
+        below, above = true[label] < i.low - 1e-12, true[label] > i.high + 1e-12
+        sides.append(9 if np.isnan(i.low) else int(above) - int(below))
+    return sides
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("group", choices=METRICS)
+    parser.add_argument("--simulations", type=int, default=200)
+    parser.add_argument("--classes", default="2,5,10,100,1000")
+    parser.add_argument("--sizes", default="200,1000,10000")
+    parser.add_argument("--replicates", type=int, default=1000)
+    parser.add_argument("--workers", type=int, default=2)
+    a = parser.parse_args()
+    with ProcessPoolExecutor(a.workers) as pool:
+        for classes in map(int, a.classes.split(",")):
+            kinds = ("spread", "imbalanced") if classes == 2 else ("peaked", "spread")
+            for size in map(int, a.sizes.split(",")):
+                for kind in kinds:
+                    for t in TEMPERATURES:
+                        start = time.time()
+                        jobs = [(a.group, kind, classes, size, t, a.replicates, k)
+                                for k in range(a.simulations)]  # fmt: skip
+                        sides = np.array(list(pool.map(simulate, jobs, chunksize=4)))
+                        cells = []
+                        for label, column in zip(METRICS[a.group], sides.T, strict=True):
+                            column = column[column != 9]
+                            below, inside, above = (100 * np.mean(column == s) for s in (-1, 0, 1))
+                            cells.append(f"{label} {inside:.1f} ({below:.0f}/{above:.0f})")
+                        print(f"K={classes} N={size} {kind} T={t:g}: " + "; ".join(cells)
+                              + f"  [{time.time() - start:.0f} s]", flush=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
