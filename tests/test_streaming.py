@@ -172,6 +172,17 @@ def test_bounds_of_calibrated_data_that_fill_the_cells() -> None:
         check_bounds(Predictions(logits=z, labels=1 - right.astype(int)))
 
 
+def test_bound_where_equal_confidences_straddle_an_edge() -> None:
+    """Of a cell of 20 that the stream puts below the edge, 17 equal samples go above it."""
+    cell = np.concatenate([1.999 + 1e-6 * np.arange(3), np.full(17, 1.9992)])
+    top = np.concatenate([0.1 + 0.001 * np.arange(36), cell, 4 + 0.1 * np.arange(36)])
+    p = Predictions(logits=np.stack([top, 0 * top], axis=1), labels=[0] * 36 + [1] * 56)
+    check_bounds(p, bins=2)
+    total = Accumulator(2, bins=2)
+    total.update(p)
+    assert abs(total.result()["adaptive_ece"] - metrics.adaptive_ece(p, bins=2)) > 0.3
+
+
 def test_figures_of_the_page_on_measuring() -> None:
     bounds = accumulated(*draw(30_000, 10, spread=4, temperature=2)).error_bounds()
     page = {"adaptive_ece": 0.17, "auroc": 0.02, "fpr95": 0.07}
