@@ -170,8 +170,48 @@ def test_gradient(name: str, options: dict[str, Any], *, soft: bool) -> None:
     assert torch.autograd.gradcheck(lambda z: value(name, options, z, labels), (z,))
 
 
+@every
+@pytest.mark.parametrize("soft", [False, True], ids=["hard", "soft"])
+def test_second_derivatives(name: str, options: dict[str, Any], *, soft: bool) -> None:
+    """As a gradient penalty or a Hessian needs them."""
+    z, y = batch((6, 3), seed=3)
+    labels = soften(y, 3) if soft else y
+    z.requires_grad_()
+    if options.get("stop_gradient"):
+        _check_stopped(z, labels, options)
+        return
+    assert torch.autograd.gradgradcheck(lambda z: value(name, options, z, labels), (z,))
+
+
+@every
+def test_second_derivatives_whatever_the_order_of_samples(
+    name: str, options: dict[str, Any]
+) -> None:
+    """Also where confidences are equal."""
+    z, y = batch((12, 4))
+    z[3], z[7], z[1] = z[5], z[5].flip(0), z[5].roll(1)
+    z.requires_grad_()
+    order = torch.arange(12).roll(5)  # neighbours are the pairs of correctness_ranking
+    r = rates(y)
+    here = value(name, options, z, y, **_spread(name, r))
+    there = value(name, options, z[order], y[order], **_spread(name, r[order]))
+    torch.testing.assert_close(
+        *(_second(total.sum(), z) for total in (here, there)), rtol=1e-9, atol=1e-12
+    )
+
+
+def _second(total: Tensor, z: Tensor) -> Tensor:
+    """Hessian times a vector."""
+    direction = torch.linspace(-1, 2, z.numel(), dtype=z.dtype).view_as(z)
+    (gradient,) = torch.autograd.grad(total, z, create_graph=True)
+    if not gradient.requires_grad:  # linear in the logits
+        return torch.zeros_like(z)
+    (second,) = torch.autograd.grad((direction * gradient).sum(), z, allow_unused=True)
+    return torch.zeros_like(z) if second is None else second
+
+
 def _check_stopped(z: Tensor, labels: Tensor, options: dict[str, Any]) -> None:
-    """AvUC-GS: the derivative of the formula with the confidences held fixed."""
+    """AvUC-GS: the derivatives of the formula with the confidences held fixed."""
     if labels.is_floating_point():
         a = labels.gather(1, z.argmax(1, keepdim=True))[:, 0]
     else:
@@ -188,6 +228,9 @@ def _check_stopped(z: Tensor, labels: Tensor, options: dict[str, Any]) -> None:
     (want,) = torch.autograd.grad(held(z), z)
     (got,) = torch.autograd.grad(value("avuc", options, z, labels), z)
     torch.testing.assert_close(got, want, rtol=1e-8, atol=1e-12)
+    second = _second(value("avuc", options, z, labels), z)
+    torch.testing.assert_close(second, _second(held(z), z), rtol=1e-7, atol=1e-12)
+    assert second.abs().max() > 1e-6
     (moving,) = torch.autograd.grad(
         value("avuc", {**options, "stop_gradient": False}, z, labels), z
     )

@@ -140,7 +140,10 @@ def test_stream(tmp_path: Path) -> None:
             got = data["metrics"][name]["value"]
             assert got == pytest.approx(want[name], rel=1e-9)
     few = run("measure", tmp_path, "--stream", "--json", "--metrics", "auroc").stdout
-    assert list(json.loads(few)["metrics"]) == ["auroc"]
+    assert list(json.loads(few)["metrics"]) == list(json.loads(few)["error_bounds"]) == ["auroc"]
+    shown = run("measure", tmp_path, "--stream", "--metrics", "auroc,ece").stdout
+    assert "exact to 0.005 %, except AUROC of correctness ±" in shown
+    assert "FPR" not in shown
     run("measure", tmp_path / "none*.parquet", "--stream", code=2)
     run("measure", tmp_path, "--stream", "--no-intervals", "--metrics", "nll")
     for option in (("--labels", "y.npy"), ("--level", 0.9), ("--replicates", 9), ("--seed", 0),

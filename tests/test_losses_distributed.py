@@ -62,6 +62,24 @@ def gradients(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> dict[str, l
     return found
 
 
+def curvatures(z: torch.Tensor, y: torch.Tensor, along: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Second derivative of each objective by its logits, along a direction."""
+    found = {}
+    for name, objective in objectives().items():
+        z = z.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(objective(z, y), z, create_graph=True)
+        # Added so that every objective has a graph, those that are linear in the logits too.
+        slope = (along * gradient).sum() + (along * z**2).sum()
+        (found[name],) = torch.autograd.grad(slope, z)
+        found[name] -= 2 * along * z.detach()
+    return found
+
+
+def logits_of_all() -> tuple[torch.Tensor, torch.Tensor]:
+    z = network()(data()[0]).detach()
+    return z, torch.linspace(-1, 2, z.numel(), dtype=z.dtype).view_as(z)
+
+
 def work(rank: int, port: int, out: str) -> None:
     dist.init_process_group(
         "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=RANKS,
@@ -72,8 +90,10 @@ def work(rank: int, port: int, out: str) -> None:
     half = slice(12 * rank, 12 * rank + 12)
     model = DistributedDataParallel(network())
     found = gradients(model, x[half], y[half])
+    z, along = logits_of_all()
+    second = curvatures(z[half], y[half], along[half])
     if rank == 0:
-        torch.save(found, out)
+        torch.save((found, second), out)
     dist.destroy_process_group()
 
 
@@ -85,7 +105,7 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
         port = probe.getsockname()[1]
     out = tmp_path / "rank0.pt"
     mp.spawn(work, args=(port, str(out)), nprocs=RANKS)
-    together = torch.load(out, weights_only=True)
+    together, second = torch.load(out, weights_only=True)
     alone = gradients(network(), *data())
     assert together.keys() == alone.keys()
     for name, tensors in alone.items():
@@ -93,6 +113,16 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
             torch.testing.assert_close(
                 b, a, rtol=1e-10, atol=1e-12, msg=lambda m, n=name: f"{n}: {m}"
             )
+    z, along = logits_of_all()
+    for name, want in curvatures(z, data()[1], along).items():
+        # Like the gradient that DistributedDataParallel averages: RANKS times that of one process.
+        torch.testing.assert_close(
+            second[name],
+            RANKS * want[:12],
+            rtol=1e-9,
+            atol=1e-12,
+            msg=lambda m, n=name: f"{n}: {m}",
+        )
 
 
 def test_every_batch_loss_gathers_but_the_ranking() -> None:

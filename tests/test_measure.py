@@ -11,7 +11,7 @@ import pytest
 from calibrant import Confidences, InputError, Predictions, compare, measure, metrics
 from calibrant.examples import load_example
 from calibrant.inference import samples_needed
-from calibrant.measure import PANEL, panel_of_stream, show
+from calibrant.measure import PANEL, bounds_note, panel_of_stream, show
 from calibrant.streaming import Accumulator
 from tests.conftest import CASES
 
@@ -106,6 +106,29 @@ def test_panel_of_stream_looks_like_the_panel(predictions: Predictions) -> None:
     assert list(streamed) == list(panel)
     assert streamed["ece"] == pytest.approx(panel["ece"], rel=1e-9)
     assert str(streamed).splitlines()[0] == str(panel).splitlines()[0]
+    assert set(streamed.to_dict()["error_bounds"]) == set(streamed)
+    assert "error_bounds" not in panel.to_dict()
+    assert panel.note == ""
+
+
+def test_note_of_a_stream() -> None:
+    """What shows is named, rounded up; what does not is covered by one figure."""
+    near = {"accuracy": 1e-9, "auroc": 0.00121, "fpr95": 1 + 1e-9, "aurc": 4.9e-5}
+    assert bounds_note(near) == (
+        "Read in bounded memory: exact to 0.005 %, except AUROC of correctness ± 0.13 %, "
+        "FPR at 95 % TPR ± 100.00 %."
+    )
+    assert bounds_note({"ece": 1e-9}) == "Read in bounded memory: exact to 0.005 %."
+    assert bounds_note({"debiased_ece": math.inf}).endswith("debiased ECE (L2) perhaps undefined.")
+    total = Accumulator(2)
+    z = np.stack([1.999 + 5e-6 * np.arange(200), np.zeros(200)], axis=1)
+    total.update(logits=z, labels=np.arange(200) % 2)
+    panel = panel_of_stream(total)
+    for text in (str(panel), panel._repr_html_()):
+        assert "AUROC of correctness ± 50.00 %" in text
+    assert "accuracy ±" not in str(panel)
+    assert " ECE ± " not in panel.note.replace("adaptive ECE", "")
+    assert panel_of_stream(total, binning="mass").note.count("ECE ±") == 2
 
 
 # --- compare ------------------------------------------------------------------------------------

@@ -7,10 +7,13 @@ import json
 import math
 import warnings
 
+import mpmath
 import numpy as np
 import pytest
 
 from calibrant import Confidences, Predictions, metrics
+from calibrant.metrics._kernel import population_kde_ece
+from calibrant.metrics._sample import Ranked, rank
 from tests.brute import Brute
 from tests.conftest import CASES, draw
 
@@ -375,9 +378,85 @@ def test_kde_ece_of_large_norms(norm: float) -> None:
         assert got == pytest.approx(brute.kde_ece(bandwidth=0.07, norm=norm), abs=1e-6)
     else:
         assert most * 60 ** (-1 / norm) - 1e-6 <= got <= most + 1e-6
-    # One sample out of reach of every other has no gap, and must not be the largest.
+    # One sample out of reach of every other takes the accuracy of the nearest.
     alone = Confidences(confidence=[0.001, 0.8, 0.8, 0.8], correct=[1, 1, 1, 0])
-    assert metrics.kde_ece(alone, bandwidth=1e-4, norm=norm) < 0.5
+    gaps = [2 / 3 - 0.001, 0.8 - 0.5, 0.8 - 0.5, 1 - 0.8]
+    want = max(gaps) if norm > 100 else (sum(gap**norm for gap in gaps) / 4) ** (1 / norm)
+    got = metrics.kde_ece(alone, bandwidth=1e-4, norm=norm)
+    assert got == pytest.approx(want, rel=0.002 if norm == 1000 else 1e-12)
+
+
+def precise_kde_ece(
+    confidence: list[float], hit: list[float], bandwidth: float, *, leave_one_out: bool = True
+) -> float:
+    """The formula with 60 digits, kernel by kernel."""
+    with mpmath.workdps(60):
+        h, least = mpmath.mpf(bandwidth), mpmath.mpf("1e-300")
+        c = [mpmath.mpf(float(x)) for x in confidence]
+
+        def kernel(place: mpmath.mpf, centre: mpmath.mpf) -> mpmath.mpf:
+            a, b = centre / h, (1 - centre) / h
+            at, beside = max(place, least), max(1 - place, least)
+            log_norm = mpmath.loggamma(a + 1) + mpmath.loggamma(b + 1) - mpmath.loggamma(a + b + 2)
+            return mpmath.exp(a * mpmath.log(at) + b * mpmath.log(beside) - log_norm)
+
+        gaps = []
+        for i, place in enumerate(c):
+            others = [j for j in range(len(c)) if j != i or not leave_one_out]
+            weights = [kernel(place, c[j]) for j in others]
+            good = mpmath.fsum(w * hit[j] for w, j in zip(weights, others, strict=True))
+            gaps.append(abs(good / mpmath.fsum(weights) - place))
+        return float(mpmath.fsum(gaps) / len(c))
+
+
+KDE_CASES = {
+    "two": ([0.2, 0.9], [0, 0]),
+    "ends": ([0.0, 1.0, 0.4], [1, 0, 1]),
+    "ends with ties": ([0.0, 0.0, 1.0, 1.0, 0.999999], [1, 0, 0, 1, 1]),
+    "ties": ([0.7, 0.7, 0.7, 0.3, 0.3], [1, 0, 1, 1, 0]),
+    "ties and one alone": ([0.7, 0.7, 0.1], [1, 0, 0]),
+    "close": ([0.6, 0.6001, 0.6002, 0.61], [1, 0, 1, 0]),
+    "next to 1": ([1 - 1e-12, 1 - 3e-12, 1 - 1e-15, 0.5], [1, 0, 1, 0]),
+    "spread": ([0.05, 0.31, 0.33, 0.58, 0.77, 0.93, 0.95], [0, 1, 0, 1, 0, 1, 1]),
+}
+
+
+@pytest.mark.parametrize("bandwidth", [10.0, 0.5, 0.05, 1e-3, 1e-5, 1e-8])
+@pytest.mark.parametrize("case", KDE_CASES)
+def test_kde_ece_with_many_digits(case: str, bandwidth: float) -> None:
+    """However small the kernels are: the estimate is a ratio of them."""
+    confidence, hit = KDE_CASES[case]
+    p = Confidences(confidence=confidence, correct=hit)
+    want = precise_kde_ece(confidence, hit, bandwidth)
+    assert metrics.kde_ece(p, bandwidth=bandwidth) == pytest.approx(want, abs=1e-8)
+
+
+def test_isolated_samples_are_not_calibrated() -> None:
+    wrong = Confidences(confidence=[0.2, 0.9], correct=[0, 0])
+    for bandwidth in (0.5, 0.05, 1e-3, 1e-8):
+        assert metrics.kde_ece(wrong, bandwidth=bandwidth) == pytest.approx(0.55, rel=1e-15)
+    assert metrics.kde_ece(wrong) == pytest.approx(0.55, rel=1e-15)
+    assert math.isnan(metrics.kde_ece(Confidences(confidence=[0.2], correct=[0])))
+
+
+@pytest.mark.parametrize("bandwidth", [0.5, 0.05, 1e-3, 1e-8])
+@pytest.mark.parametrize("case", KDE_CASES)
+def test_kde_ece_of_a_population(case: str, bandwidth: float) -> None:
+    """With nothing left out; and the limit of ``kde_ece`` for many copies of each sample."""
+    confidence, hit = KDE_CASES[case]
+    ranked = rank(Confidences(confidence=confidence, correct=hit))
+    got = population_kde_ece(ranked, bandwidth=bandwidth)
+    want = precise_kde_ece(confidence, hit, bandwidth, leave_one_out=False)
+    assert got == pytest.approx(want, abs=1e-8)
+    many = Ranked(ranked.confidence, 1e9 * ranked.count, 1e9 * ranked.hits, ranked.doubt)
+    assert metrics.kde_ece(many, bandwidth=bandwidth) == pytest.approx(got, abs=1e-8)
+
+
+def test_kde_ece_of_a_replicate_without_some_samples() -> None:
+    """Samples of weight 0 are not there, the nearest one included."""
+    ranked = rank(Confidences(confidence=[0.2, 0.5, 0.9], correct=[0, 1, 0]))
+    drawn = Ranked(ranked.confidence, np.array([1.0, 0, 2]), np.zeros(3), ranked.doubt)
+    assert metrics.kde_ece(drawn, bandwidth=1e-3) == pytest.approx((0.2 + 0.9 + 0.9) / 3)
 
 
 def test_debiased_ece_is_undefined_where_nothing_can_be_estimated() -> None:

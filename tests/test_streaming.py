@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import pickle
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +17,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrant import InputError, Predictions, metrics
+from calibrant import InputError, Predictions, metrics, streaming
 from calibrant.measure import PANEL
 from calibrant.streaming import Accumulator, accumulate_parquet, exact_sum
 from tests.conftest import CASES, draw
@@ -55,7 +57,9 @@ def test_ece_options(norm: float) -> None:
     want = metrics.ece(p, norm=norm)
     assert total.result(norm=norm)["ece"] == pytest.approx(want, rel=1e-9)
     want = metrics.ece(p, binning="mass", norm=norm)
-    assert total.result(norm=norm, binning="mass")["ece"] == pytest.approx(want, abs=0.02)
+    got = total.result(norm=norm, binning="mass")["ece"]
+    assert got == pytest.approx(want, abs=0.02)
+    assert abs(got - want) <= total.error_bounds(norm=norm, binning="mass")["ece"]
 
 
 @pytest.mark.parametrize("name", NEAR)
@@ -64,24 +68,139 @@ def test_ranking_within_its_bound(name: str) -> None:
         z, labels = draw(30_000, 10, spread=spread, temperature=2)
         p, total = Predictions(logits=z, labels=labels), accumulated(z, labels)
         want, got = metrics.METRICS[name].function(p), total.result()[name]
-        bound = total.error_bounds().get(name, 2e-3)
-        assert abs(got - want) <= bound + 1e-12
+        bound = total.error_bounds()[name]
+        assert abs(got - want) <= bound
         assert bound < 0.02
         assert abs(got - want) < 2e-3
 
 
-def test_bounds_hold_for_coarse_data() -> None:
-    """Samples crowded into few cells: the bound grows and still holds."""
+BINNED = {"ece", "mce", "classwise_ece", "adaptive_ece", "debiased_ece", "overconfidence_error",
+          "underconfidence_error"}  # fmt: skip
+
+
+def check_bounds(p: Predictions, *, bins: int = 15, **options: Any) -> None:
+    """Every metric of the stream has a bound, and it holds."""
+    total = Accumulator(p.num_classes, bins=bins)
+    total.update(p)
+    values, bounds = total.result(**options), total.error_bounds(**options)
+    assert set(values) == set(bounds) == set(PANEL)
+    for name, got in values.items():
+        more = {"bins": bins} if name in BINNED else {}
+        more |= options if name == "ece" else {}
+        want = metrics.METRICS[name].function(p, **more)
+        assert bounds[name] >= 0
+        if bounds[name] == math.inf:  # may be undefined, where bins may have one sample each
+            assert name == "debiased_ece"
+            assert p.num_samples <= 2 * bins
+        elif math.isfinite(want):
+            assert abs(got - want) <= bounds[name], name
+        else:
+            assert bounds[name] == 0
+            assert got == want or math.isnan(got) == math.isnan(want) is True
+
+
+# Logits of the top class: some in one cell of the histogram, some equal, some beyond float32.
+PLACES = st.sampled_from([0.0, 0.5, 1.0, 2.0, 40.0, 90.0, 800.0, -1.0])
+OFFSETS = st.sampled_from([0.0, 1e-12, 1e-4, 2e-4, 3e-4, 1e-3, 2e-3])
+SAMPLES = st.tuples(PLACES, OFFSETS, st.booleans())
+
+
+@given(
+    st.lists(SAMPLES, min_size=1, max_size=90),
+    st.sampled_from([2, 3, 1000]),
+    st.sampled_from([1, 2, 4, 15, 40]),
+    st.sampled_from([1, 2, 3.5, 300, math.inf]),
+    st.sampled_from(["width", "mass"]),
+)
+def test_bounds_hold_on_any_data(
+    samples: list[tuple[float, float, bool]], num_classes: int, bins: int, norm: float, binning: str
+) -> None:
+    z = np.zeros((len(samples), num_classes))
+    z[:, 0] = [place + offset for place, offset, _ in samples]
+    labels = np.array([correct for _, _, correct in samples]).astype(int)
+    check_bounds(Predictions(logits=z, labels=labels), bins=bins, norm=norm, binning=binning)
+
+
+def crowded(*, right_on_top: bool) -> Predictions:
+    """Two hundred samples in one cell, 120 correct: all above the wrong ones, or all below."""
+    top = 1.999 + 1e-3 * np.arange(200) / 200
+    right = np.arange(200) >= 80 if right_on_top else np.arange(200) < 120
+    return Predictions(logits=np.stack([top, 0 * top], axis=1), labels=1 - right.astype(int))
+
+
+def test_bounds_of_one_cell_are_reached() -> None:
+    """The best and the worst order inside a cell: no histogram can tell them apart."""
+    off: dict[str, list[float]] = {name: [] for name in ("auroc", "aurc", "eaurc", "fpr95")}
+    for right_on_top in (True, False):
+        p = crowded(right_on_top=right_on_top)
+        check_bounds(p)
+        total = Accumulator(2)
+        total.update(p)
+        values, bounds = total.result(), total.error_bounds()
+        assert len(total.histogram().count) == 1
+        for name, found in off.items():
+            found.append(abs(values[name] - metrics.METRICS[name].function(p)))
+    for name, found in off.items():
+        assert max(found) == pytest.approx(bounds[name], abs=2e-9), name
+    assert values["fpr95"] == 1
+    assert metrics.fpr95(crowded(right_on_top=True)) == 0
+    assert metrics.aupr_error(crowded(right_on_top=True)) == 1
+    assert values["aupr_error"] == 0.4
+
+
+def test_bounds_of_every_order_of_a_cell() -> None:
+    """All 2^6 labels of six samples in one cell, with ties and without, beside others."""
+    for ties in ([0, 1, 2, 3, 4, 5], [0, 0, 1, 1, 2, 2], [0, 0, 0, 0, 0, 0], [0, 1, 1, 1, 1, 2]):
+        offsets = [1e-4 * k for k in ties]
+        top = np.array([0.5, 0.9, *(2 + offset for offset in offsets), 4.0])
+        for labels in itertools.product([0, 1], repeat=6):
+            z = np.stack([top, 0 * top], axis=1)
+            p = Predictions(logits=z, labels=[0, 1, *labels, 1])
+            check_bounds(p, bins=4)
+
+
+def test_bounds_of_calibrated_data_that_fill_the_cells() -> None:
+    """Confidences at the ends of their cells, hits at one and misses at the other."""
     rng = np.random.default_rng(0)
-    z = np.zeros((2000, 3), np.float32)
-    z[:, 0] = 2 + rng.normal(0, 0.003, 2000)
-    labels = (rng.random(2000) < 0.3).astype(int)
-    p, total = Predictions(logits=z, labels=labels), accumulated(z, labels)
-    bounds = total.error_bounds()
-    for name in ("auroc", "aurc", "eaurc", "adaptive_ece"):
-        want = metrics.METRICS[name].function(p)
-        assert abs(total.result()[name] - want) <= bounds[name] + 1e-12
-    assert bounds["auroc"] > 0.05
+    s = np.exp(rng.uniform(-6, 0, 2000)).astype(np.float32)
+    first = (s.view(np.int32) >> 14) << 14  # the cell's least odds
+    ends = first.view(np.float32), (first + (1 << 14) - 1).view(np.float32)
+    for hit_end in (0, 1):
+        right = rng.random(2000) < 1 / (1 + s)
+        odds = np.where(right, ends[hit_end], ends[1 - hit_end]).astype(np.float64)
+        z = np.stack([-np.log(odds * (1 + 1e-12)), 0 * odds], axis=1)
+        check_bounds(Predictions(logits=z, labels=1 - right.astype(int)))
+
+
+def test_bound_where_equal_confidences_straddle_an_edge() -> None:
+    """Of a cell of 20 that the stream puts below the edge, 17 equal samples go above it."""
+    cell = np.concatenate([1.999 + 1e-6 * np.arange(3), np.full(17, 1.9992)])
+    top = np.concatenate([0.1 + 0.001 * np.arange(36), cell, 4 + 0.1 * np.arange(36)])
+    p = Predictions(logits=np.stack([top, 0 * top], axis=1), labels=[0] * 36 + [1] * 56)
+    check_bounds(p, bins=2)
+    total = Accumulator(2, bins=2)
+    total.update(p)
+    assert abs(total.result()["adaptive_ece"] - metrics.adaptive_ece(p, bins=2)) > 0.3
+
+
+def test_figures_of_the_page_on_measuring() -> None:
+    bounds = accumulated(*draw(30_000, 10, spread=4, temperature=2)).error_bounds()
+    page = {"adaptive_ece": 0.17, "auroc": 0.02, "fpr95": 0.07}
+    assert {name: math.ceil(1e4 * bounds[name]) / 100 for name in page} == page
+    total = Accumulator(2)
+    total.update(crowded(right_on_top=True))
+    assert total.error_bounds()["auroc"] == pytest.approx(0.5)
+
+
+def test_undefined_and_infinite_values_have_the_bound_0() -> None:
+    total = Accumulator(2)
+    total.update(logits=[[5.0, 0.0], [6.0, -np.inf]], labels=[0, 1])
+    assert total.result()["nll"] == math.inf
+    assert total.error_bounds()["nll"] == 0
+    right = Accumulator(2)
+    right.update(logits=[[5.0, 0.0], [5.0001, 0.0]], labels=[0, 0])
+    assert math.isnan(right.result()["auroc"])
+    assert right.error_bounds()["auroc"] == 0
 
 
 @given(st.lists(st.integers(0, 5), min_size=300, max_size=300), st.randoms())
@@ -95,6 +214,47 @@ def test_any_sharding_and_order_give_the_same_bits(shard: list[int], random) -> 
         other = parts.pop(random.randrange(len(parts)))
         parts[random.randrange(len(parts))].merge(other)
     assert parts[0].result() == whole
+
+
+def test_sums_do_not_overflow() -> None:
+    """Up to 2^53 samples every number is right; one more is refused, and nothing is changed."""
+    z, labels = (array[:200] for array in CASES["mixed signs"])
+    total = accumulated(z, labels)
+    once = total.result()
+    for doublings in range(1, 46):
+        total.merge(total)
+        assert total.num_samples == 200 * 2**doublings
+        values = total.result()
+        assert {name: values[name] for name in EXACT} == {name: once[name] for name in EXACT}
+        for name in ("auroc", "aupr_error", "fpr95", "smooth_ece"):
+            assert values[name] == pytest.approx(once[name], rel=1e-7)
+        assert all(0 <= values[name] <= 1 for name in NEAR)
+    again = pickle.loads(pickle.dumps(total))
+    with pytest.raises(InputError, match=r"at most 2\^53 = 9,007,199,254,740,992 samples"):
+        total.merge(total)
+    assert total.result() == again.result() == values
+    other = accumulated(z[:7], labels[:7])
+    assert other.merge(total).result() == again.merge(accumulated(z[:7], labels[:7])).result()
+
+
+def test_accumulators_are_full_at_2_to_the_53() -> None:
+    total = accumulated(*(array[:1] for array in CASES["mixed signs"]))
+    for _ in range(53):
+        total.merge(total)
+    before = total.result()
+    assert total.num_samples == 2**53
+    for more in (lambda: total.merge(accumulated(*CASES["mixed signs"])),
+                 lambda: total.update(logits=CASES["mixed signs"][0][:1], labels=[0])):  # fmt: skip
+        with pytest.raises(InputError, match="accumulator holds at most"):
+            more()
+    assert total.result() == before
+
+
+def test_batches_larger_than_what_is_counted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    z, labels = CASES["mixed signs"]
+    want = accumulated(z, labels).result()
+    monkeypatch.setattr(streaming, "MOST_AT_ONCE", 7)
+    assert accumulated(z, labels).result() == want
 
 
 def test_threads_and_chunks_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:

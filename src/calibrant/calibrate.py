@@ -31,7 +31,16 @@ from calibrant.calibrators import (
 )
 from calibrant.calibrators._composite import out_of_fold
 from calibrant.inference import LEAST_DRAWS
-from calibrant.measure import Panel, _plain, aligned, measure, panel_of_stream, show, show_bounds
+from calibrant.measure import (
+    Panel,
+    _plain,
+    aligned,
+    bounds_note,
+    measure,
+    panel_of_stream,
+    show,
+    show_bounds,
+)
 from calibrant.predictions import Predictions, _only, in_samples
 from calibrant.streaming import Accumulator, ParquetShards, parquet_files
 
@@ -427,7 +436,9 @@ def _apply_to_shards(
     where = (
         f"{len(shards.files):,} Parquet files" if len(shards.files) > 1 else shards.files[0].name
     )
-    return replace(report, judged=where, before=before, after=after, notes=(_stream_note(totals),))
+    return replace(
+        report, judged=where, before=before, after=after, notes=(_stream_note(before, after),)
+    )
 
 
 def _judged_panel(total: Accumulator) -> Panel:
@@ -435,17 +446,9 @@ def _judged_panel(total: Accumulator) -> Panel:
     return replace(panel, measured={name: panel.interval(name) for name in JUDGED})
 
 
-def _stream_note(totals: Sequence[Accumulator]) -> str:
-    found = [total.error_bounds() for total in totals]
-    bounds = ", ".join(
-        f"{m.METRICS[name].label} ± {show(max(x[name] for x in found), percent=True)}"
-        for name in found[0]
-        if name in JUDGED
-    )
-    return (
-        "No intervals: the data were read in bounded memory. "
-        f"Read from a histogram, and so within: {bounds}."
-    )
+def _stream_note(*panels: Panel) -> str:
+    widest = {name: max(panel.error_bounds[name] for panel in panels) for name in JUDGED}
+    return f"No intervals in a stream. {bounds_note(widest)}"
 
 
 # --- before and after -------------------------------------------------------------------------

@@ -60,14 +60,15 @@ class Panel:
     """What was measured: a value, and where asked for an interval, a metric.
 
     Prints as a table; ``panel["ece"]`` is a value; ``to_dict`` and ``to_arrow`` give data. Values
-    are fractions; the table prints per cent where people expect it.
+    are fractions; the table prints per cent where people expect it. ``error_bounds`` are those of a
+    stream: how far its values can be from the ones computed in memory.
     """
 
     num_samples: int
     num_classes: int | None
     measured: Mapping[str, Interval]
     options: Mapping[str, Any] = field(default_factory=dict)
-    note: str = ""
+    error_bounds: Mapping[str, float] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> float:
         if name not in self.measured:
@@ -89,7 +90,7 @@ class Panel:
             name: {"value": _plain(f.value), "low": _plain(f.low), "high": _plain(f.high)}
             for name, f in self.measured.items()
         }
-        return {
+        data = {
             "num_samples": self.num_samples,
             "num_classes": self.num_classes,
             "options": {
@@ -98,6 +99,16 @@ class Panel:
             },
             "metrics": rows,
         }
+        if self.error_bounds:
+            data["error_bounds"] = {name: _plain(self.error_bounds[name]) for name in self}
+        return data
+
+    @property
+    def note(self) -> str:
+        """What to know about the values beyond the table."""
+        if not self.error_bounds:
+            return ""
+        return bounds_note({name: self.error_bounds[name] for name in self})
 
     def to_arrow(self) -> pa.Table:
         """One row a metric: metric, value, low, high, better."""
@@ -228,12 +239,29 @@ def panel_of_stream(total: Accumulator, *, norm: float = 1, binning: Binning = "
     values = total.result(norm=norm, binning=binning)
     found = {name: Interval(values[name], *NO_INTERVAL) for name in PANEL}
     options = {"bins": total.bins, "norm": norm, "binning": binning}
-    bounds = ", ".join(
-        f"{m.METRICS[name].label} ± {show(bound, percent=True)}"
-        for name, bound in total.error_bounds().items()
-    )
-    note = f"Read from a histogram, and so within: {bounds}."
-    return Panel(total.num_samples, total.num_classes, found, options, note)
+    bounds = total.error_bounds(norm=norm, binning=binning)
+    return Panel(total.num_samples, total.num_classes, found, options, bounds)
+
+
+# Smaller bounds do not show in a table.
+SHOWN_BOUND = 5e-5
+
+
+def bounds_note(bounds: Mapping[str, float]) -> str:
+    """How far the values of a stream can be from those in memory, in words; rounded up.
+
+    >>> bounds_note({"accuracy": 1e-9, "auroc": 0.00121})
+    'Read in bounded memory: exact to 0.005 %, except AUROC of correctness ± 0.13 %.'
+    """
+    wide = [
+        f"{m.METRICS[name].label} ± {math.ceil(1e4 * bound - 1e-4) / 100:.2f} %"
+        if math.isfinite(bound)
+        else f"{m.METRICS[name].label} perhaps undefined"
+        for name, bound in bounds.items()
+        if bound >= SHOWN_BOUND
+    ]
+    exceptions = f", except {', '.join(wide)}" if wide else ""
+    return f"Read in bounded memory: exact to {100 * SHOWN_BOUND:.3f} %{exceptions}."
 
 
 # --- comparing models -------------------------------------------------------------------------

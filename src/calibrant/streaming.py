@@ -2,10 +2,12 @@
 
 Every sum is a whole number: counts, and values rounded to multiples of 2^-52. Adding whole numbers
 is associative and commutative, so any sharding, any order and any number of threads give the same
-bits. Accuracy, confidence, NLL, Brier, entropy, the equal-width family and classwise ECE equal the
-in-memory values to 1e-9 relative. What needs a ranking (equal-mass bins, AUROC, AURC and their kin,
-smooth ECE) is read from a histogram of log s with 512 cells an octave, in which samples of one cell
-count as ties; ``error_bounds`` says how far off that can be.
+bits. Nothing overflows: up to 2^53 samples every count is exact, and more are refused.
+
+Accuracy, confidence, NLL, Brier, entropy, the equal-width family and classwise ECE equal the
+in-memory values to 1e-9. What needs a ranking (equal-mass bins, AUROC, AURC and their kin, smooth
+ECE) is read from a histogram of log s with 512 cells an octave, in which samples of one cell count
+as ties; ``error_bounds`` says how far off that can be on the data at hand.
 """
 
 from __future__ import annotations
@@ -21,12 +23,20 @@ import numpy as np
 
 from calibrant import _files
 from calibrant import metrics as m
-from calibrant._arrays import Bool, Float64, Int, dot, over_chunks
+from calibrant._arrays import Bool, Float64, Int, over_chunks
 from calibrant._checks import InputError, check_bins, check_choice, check_count, check_norm, refuse
 from calibrant._rows import ROW_COST
-from calibrant.metrics._binning import Binning, BinSums, mass_ranks, width_index
+from calibrant.metrics._binning import Binning, BinSums, width_index
 from calibrant.metrics._classwise import ClasswiseCounts, summarise_and_count
-from calibrant.metrics._sample import Ranked
+from calibrant.metrics._exact import ExactSums
+from calibrant.metrics._limits import (
+    Histogram,
+    MassBins,
+    debiased_limits,
+    mass_ece_limits,
+    ranking_limits,
+    smooth_slack,
+)
 from calibrant.predictions import Predictions
 
 # A float32 holds its exponent and the 9 leading bits of its fraction in its upper 18 bits: 512
@@ -37,12 +47,61 @@ NUM_CELLS = 151 * CELLS_PER_OCTAVE
 _CELL_SHIFT = 14
 _FIRST_CELL = 1 * CELLS_PER_OCTAVE  # exponent field 1 is 2^-126
 
-# Values are kept as high * 2^-26 + low * 2^-52 with whole high and low.
-HALF = 2.0**26
+# Values are added as high * 2^-26 + low * 2^-52 with whole high and low.
+HALF_BITS = 26
+HALF = 2.0**HALF_BITS
+# bincount adds floats, exactly as long as sums of halves stay below 2^53.
+MOST_AT_ONCE = 1 << 26
 # Above this a term is summed with Python's integers, which never overflow.
 LARGE = 2.0**20
+# Counts up to this are exact also as floats.
+MOST_SAMPLES = 1 << 53
+# What float64 arithmetic may do to a value, relative to 1 or to the value if that is larger.
+ROUNDING = 1e-9
 
 TOTALS = ("nll", "brier", "entropy")
+RANKING = ("auroc", "aupr_error", "fpr95", "aurc", "eaurc")
+
+
+class _Cells:
+    """Count and exact sum of confidence of the wrong and of the correct samples of each cell."""
+
+    def __init__(self, cells: int) -> None:
+        self.count: Int = np.zeros(2 * cells, dtype=np.int64)  # wrong, correct, wrong, …
+        self.confidence = ExactSums((2 * cells,), 2 * HALF_BITS)
+
+    def add(self, other: _Cells) -> None:
+        """Add the counts of other samples."""
+        self.count += other.count
+        self.confidence.add(other.confidence)
+
+    def add_samples(self, index: Int, correct: Bool, parts: tuple[Float64, Float64]) -> None:
+        """Count samples by cell and correctness; ``parts`` are the halves of their confidences."""
+        for start in range(0, len(index), MOST_AT_ONCE):
+            rows = slice(start, start + MOST_AT_ONCE)
+            self._add_some(index[rows] * 2 + correct[rows], parts[0][rows], parts[1][rows])
+
+    def _add_some(self, index: Int, high: Float64, low: Float64) -> None:
+        first = int(index.min())  # samples crowd into few cells: touch only those
+        index = index - first
+        counts = np.bincount(index)
+        at = slice(first, first + len(counts))
+        self.count[at] += counts
+        highs = np.bincount(index, weights=high).astype(np.int64)
+        self.confidence.whole[at] += highs >> HALF_BITS
+        self.confidence.add_units((highs & (1 << HALF_BITS) - 1) << HALF_BITS, at)
+        self.confidence.add_units(np.bincount(index, weights=low).astype(np.int64), at)
+
+    def columns(self, cells: Int | slice = slice(None)) -> tuple[Float64, ...]:
+        """Of the given cells: hits, misses, and the sums of confidence of either."""
+        count = self.count.reshape(-1, 2)[cells].astype(np.float64)
+        confidence = self.confidence.values.reshape(-1, 2)[cells]
+        return count[:, 1], count[:, 0], confidence[:, 1], confidence[:, 0]
+
+    @property
+    def filled(self) -> Int:
+        """Numbers of the cells that have samples."""
+        return np.flatnonzero(self.count.reshape(-1, 2).any(axis=1))
 
 
 class _Counts:
@@ -53,20 +112,18 @@ class _Counts:
     """
 
     def __init__(self, num_classes: int, bins: int, *, cells: int = 0) -> None:
-        self.width: Int = np.zeros((4, bins), dtype=np.int64)
-        self.cells: Int = np.zeros((4, cells), dtype=np.int64)
+        self.width = _Cells(bins)
+        self.cells = _Cells(cells)
         self.ranking: list[tuple[Int, Bool, Float64, Float64]] = []
         self.totals: dict[str, int] = dict.fromkeys(TOTALS, 0)
         self.impossible = 0  # labels of probability 0: the NLL is then infinite
         self.classwise = ClasswiseCounts(num_classes, bins)
 
-    def add_rows(self, p: Predictions) -> None:
+    def add_rows(self, p: Predictions, bins: int) -> None:
         """Add a slab of predictions."""
-        summary, classwise = summarise_and_count(p, self.width.shape[1])
-        self.classwise.add(classwise)
+        summary = summarise_and_count(p, self.classwise)
         parts = _halves(summary.confidence)
-        index = width_index(summary.confidence, self.width.shape[1])
-        _count_into(self.width, index, summary.correct, parts)
+        self.width.add_samples(width_index(summary.confidence, bins), summary.correct, parts)
         self.ranking.append((cell_of(summary.odds), summary.correct, *parts))
         loss = -summary.label_log_prob
         self.totals["brier"] += exact_sum(summary.brier)
@@ -79,32 +136,16 @@ class _Counts:
 
     def add(self, other: _Counts) -> None:
         """Add another's counts to these."""
-        self.width += other.width
-        if other.cells.size:
-            self.cells += other.cells
+        self.width.add(other.width)
+        if other.cells.count.size:
+            self.cells.add(other.cells)
         if other.ranking:
             cell, correct, high, low = map(np.concatenate, zip(*other.ranking, strict=True))
-            _count_into(self.cells, cell, correct, (high, low))
+            self.cells.add_samples(cell, correct, (high, low))
         self.impossible += other.impossible
         for name, value in other.totals.items():
             self.totals[name] += value
         self.classwise.add(other.classwise)
-
-
-def _count_into(table: Int, index: Int, correct: Bool, parts: tuple[Float64, Float64]) -> None:
-    """Add count, hits and the two halves of the confidence sum to the rows of ``table``.
-
-    ``bincount`` adds floats; whole numbers below 2^53 it adds exactly.
-    """
-    first = int(index.min())
-    index = index - first
-    counts = np.bincount(index * 2 + correct)
-    counts = np.append(counts, 0) if len(counts) % 2 else counts
-    part = table[:, first : first + len(counts) // 2]
-    part[0] += counts[::2] + counts[1::2]
-    part[1] += counts[1::2]
-    part[2] += np.bincount(index, weights=parts[0]).astype(np.int64)
-    part[3] += np.bincount(index, weights=parts[1]).astype(np.int64)
 
 
 def _halves(values: Float64) -> tuple[Float64, Float64]:
@@ -132,6 +173,21 @@ def _units(value: float) -> int:
     """A value of at least 2^20 in units of 2^-52, without overflow."""
     numerator, denominator = value.as_integer_ratio()
     return (numerator << 52) // denominator
+
+
+def cell_limits(cells: Int) -> tuple[Float64, Float64]:
+    """Least and largest confidence in each of the cells.
+
+    The odds were rounded to float32, which can move them across the edge of a cell.
+    """
+
+    def odds(number: Int) -> Float64:
+        bits = ((number + _FIRST_CELL) << _CELL_SHIFT).astype(np.int32)
+        return bits.view(np.float32).astype(np.float64)
+
+    least = np.where(cells == 0, 0, odds(cells) * (1 - 2.0**-23))
+    most = np.where(cells == NUM_CELLS - 1, np.inf, odds(cells + 1) * (1 + 2.0**-23))
+    return 1 / (1 + most), 1 / (1 + least)
 
 
 def cell_of(odds: Float64) -> Int:
@@ -171,7 +227,7 @@ class Accumulator:
     @property
     def num_samples(self) -> int:
         """Samples seen."""
-        return int(self._counts.width[0].sum())
+        return int(self._counts.width.count.sum())
 
     def update(
         self,
@@ -188,11 +244,12 @@ class Accumulator:
                              "Pass labels=… of the batch.")  # fmt: skip
             predictions = Predictions(logits=logits, probs=probs, labels=labels)
         self._check_classes(predictions)
+        self._check_room(predictions.num_samples)
 
         def work(slices: Iterator[slice]) -> _Counts:
             counts = _Counts(self.num_classes, self.bins)
             for rows in slices:
-                counts.add_rows(predictions._slab(rows))
+                counts.add_rows(predictions._slab(rows), self.bins)
             return counts
 
         # A thread works through slabs small enough that all their columns stay in the cache.
@@ -209,37 +266,43 @@ class Accumulator:
             got = f"got {predictions.num_classes}"
             raise refuse("batch", rule, got, "Use one accumulator for each set of classes.")
 
+    def _check_room(self, more: int) -> None:
+        if self.num_samples + more > MOST_SAMPLES:
+            rule = f"holds at most 2^53 = {MOST_SAMPLES:,} samples, so that every count is exact"
+            got = f"got {more:,} beside {self.num_samples:,}"
+            raise refuse("accumulator", rule, got, "Start another one.")
+
     def merge(self, other: Accumulator) -> Accumulator:
         """Add what another accumulator has seen to this one, and return this one."""
         if (self.num_classes, self.bins) != (other.num_classes, other.bins):
             rule = f"must have {self.num_classes} classes and {self.bins} bins"
             got = f"got {other.num_classes} classes and {other.bins} bins"
             raise refuse("other", rule, got, "Merge accumulators of one kind.")
+        self._check_room(other.num_samples)
         self._counts.add(other._counts)
         return self
 
-    def ranked(self) -> Ranked:
-        """The histogram of log s as ties at the mean confidence of each cell."""
+    def histogram(self) -> Histogram:
+        """The non-empty cells of the histogram of log s, from least to most confident."""
         self._need_samples()
-        count, hits, high, low = (row.astype(np.float64) for row in self._counts.cells)
-        there = count > 0
-        confidence = (high / HALF + low / HALF**2)[there] / count[there]
-        # Cells run from small s to large; Ranked wants rising confidence.
-        return Ranked(confidence[::-1], count[there][::-1], hits[there][::-1])
+        cells = self._counts.cells
+        there = cells.filled[::-1]  # cells run from small s to large
+        low, high = cell_limits(there)
+        return Histogram(low, high, *cells.columns(there))
 
     def width_bins(self) -> BinSums:
         """The equal-width bins, as exact as in memory."""
         self._need_samples()
-        count, hits, high, low = (row.astype(np.float64) for row in self._counts.width)
-        return BinSums(count, high / HALF + low / HALF**2, hits, np.arange(self.bins + 1))
+        hits, misses, right, wrong = self._counts.width.columns()
+        return BinSums(hits + misses, right + wrong, hits, np.arange(self.bins + 1))
 
     def result(self, *, norm: float = 1, binning: Binning = "width") -> dict[str, float]:
         """Every metric of the panel, by name. ``norm`` and ``binning`` are those of ``ece``."""
         check_norm(norm)
         check_choice("binning", binning, ("width", "mass"))
-        counts, ranked, width = self._counts, self.ranked(), self.width_bins()
-        n = float(self.num_samples)
-        scale = self.num_samples << 52
+        counts, histogram, width = self._counts, self.histogram(), self.width_bins()
+        n, ties = float(self.num_samples), histogram.ties
+        scale = self.num_samples << 2 * HALF_BITS
         mean = {name: total / scale for name, total in counts.totals.items()}
         values = {
             "accuracy": float(width.hits.sum()) / n,
@@ -248,43 +311,48 @@ class Accumulator:
             "nll": math.inf if counts.impossible else mean["nll"],
             "brier": mean["brier"],
             "ece": m.ece(
-                width if binning == "width" else ranked, bins=self.bins, norm=norm, binning=binning
+                width if binning == "width" else ties, bins=self.bins, norm=norm, binning=binning
             ),
             "classwise_ece": counts.classwise.ece(1),
+            "smooth_ece": m.smooth_ece(histogram.apart),
         }
         for name in ("mce", "overconfidence_error", "underconfidence_error"):
             values[name] = m.METRICS[name].function(width, bins=self.bins)
         for name in ("adaptive_ece", "debiased_ece"):
-            values[name] = m.METRICS[name].function(ranked, bins=self.bins)
-        for name in ("smooth_ece", "auroc", "aupr_error", "fpr95", "aurc", "eaurc"):
-            values[name] = m.METRICS[name].function(ranked)
+            values[name] = m.METRICS[name].function(ties, bins=self.bins)
+        for name in RANKING:
+            values[name] = m.METRICS[name].function(ties)
         return values
 
-    def error_bounds(self) -> dict[str, float]:
-        """How far the histogram can put these metrics from their in-memory values.
+    def error_bounds(self, *, norm: float = 1, binning: Binning = "width") -> dict[str, float]:
+        """How far each value of ``result`` can be from the one computed in memory.
 
-        AUROC: half the (correct, wrong) pairs that share a cell. AURC: the misses of each cell
-        coming first or last in it. Adaptive ECE: of each cell that holds an edge, up to half the
-        samples may belong to the other bin, and the hits or the misses alone be those. Metrics not
-        named here are exact to 1e-9 or have no simple bound (debiased and smooth ECE, AUPR, FPR:
-        measured at under 1e-3 where cells hold under 1 % of the samples each).
+        The bounds hold whatever the data, and come from the data: for each metric that is read from
+        the histogram, from the least and the largest value that any order of the samples within
+        their cells could have (smooth ECE: any confidences within the cells). They are tight where
+        cells hold few samples each, and wide where many crowd into one. The other metrics are exact
+        to rounding: 1e-9, relative where the value is above 1.
+
+        Undefined and infinite values are so in memory too, and have the bound 0. Debiased ECE of so
+        few samples that it may be undefined in memory has the bound infinity.
         """
-        ranked = self.ranked()
-        pairs = float(ranked.hits.sum()) * float(ranked.misses.sum())
-        ties = dot(ranked.hits, ranked.misses)
-        before = np.cumsum(ranked.count[::-1])[::-1] - ranked.count
-        late = float((ranked.misses * ranked.hits / (2 * (before + 1))).sum()) / ranked.total
-        edges = mass_ranks(ranked.total, self.bins)
-        cut = np.unique(np.searchsorted(np.cumsum(ranked.count), edges, side="right"))
-        cut = cut[cut < len(ranked.count)]
-        n, h, c = ranked.count[cut], ranked.hits[cut], ranked.confidence[cut]
-        moved = np.minimum(n / 2, np.maximum(h * (1 - c), (n - h) * c))
-        return {
-            "auroc": ties / (2 * pairs) if pairs else 0.0,
-            "aurc": late,
-            "eaurc": late,
-            "adaptive_ece": 2 * float(moved.sum()) / ranked.total,
+        values = self.result(norm=norm, binning=binning)
+        bounds = {
+            name: ROUNDING * max(1, abs(value)) if math.isfinite(value) else 0.0
+            for name, value in values.items()
         }
+        histogram = self.histogram()
+        mass_bins = MassBins.of(histogram, self.bins)
+        limits = ranking_limits(histogram)
+        limits["adaptive_ece"] = mass_ece_limits(mass_bins, 1)
+        limits["debiased_ece"] = debiased_limits(mass_bins)
+        if binning == "mass":
+            limits["ece"] = mass_ece_limits(mass_bins, norm)
+        for name, (low, high) in limits.items():
+            if not math.isnan(low):
+                bounds[name] += max(high - values[name], values[name] - low, 0.0)
+        bounds["smooth_ece"] += smooth_slack(histogram, values["smooth_ece"])
+        return bounds
 
     def _need_samples(self) -> None:
         if not self.num_samples:

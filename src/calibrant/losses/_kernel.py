@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from calibrant._checks import check_at_least
 from calibrant.losses._batch import counted
@@ -132,34 +131,45 @@ def _energy(residual: Tensor, confidence: Tensor, width: float, *, root: bool) -
 
 
 class _KernelEnergy(torch.autograd.Function):
-    r"""Sum of r_i r_j exp(-|c_i - c_j| / w) over all pairs, in O(N log N).
+    """Sum of r_i r_j exp(-|c_i - c_j| / w) over all pairs, in O(N log N).
 
-    In the order of c, the sum over all j before i of r_j exp((c_j - c_i) / w) is a running sum of
-    r_j exp(c_j / w), taken at i. Running upwards its last terms are the largest, so it loses
-    nothing to rounding. The gradient is written out, because the order among equal c must not
-    matter to it.
+    The gradient is written out, because the order among equal c must not matter to it.
     """
 
     @staticmethod
     def forward(ctx: Any, residual: Tensor, confidence: Tensor, width: float) -> Tensor:
-        c, order = confidence.sort()
-        r = residual[order]
-        grow = (c / width).exp()
-        up = torch.cat([r.new_zeros(1), (r * grow).cumsum(0)])
-        down = torch.cat([(r / grow).flip(0).cumsum(0).flip(0), r.new_zeros(1)])
-        first = torch.searchsorted(c, c)  # of the samples equal to i
-        behind = torch.searchsorted(c, c, right=True)
-        below, above = up[first] / grow, down[behind] * grow
-        equal = (up[behind] - up[first]) / grow
-        field = below + above + equal
-        by_confidence = 2 / width * r * (above - below)
-        back = torch.empty_like(order)
-        back[order] = torch.arange(order.numel(), device=order.device)
-        ctx.save_for_backward(2 * field[back], by_confidence[back])
-        return (r * field).sum()
+        field, slope = _fields(residual, confidence, width)
+        ctx.width = width
+        ctx.save_for_backward(residual, confidence, field, slope)
+        return (residual * field).sum()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
-        by_residual, by_confidence = ctx.saved_tensors
-        return gradient * by_residual, gradient * by_confidence, None
+        residual, confidence, field, slope = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the gradient is to be differentiated once more
+            field, slope = _fields(residual, confidence, ctx.width)
+        return 2 * gradient * field, 2 * gradient * residual * slope, None
+
+
+def _fields(residual: Tensor, confidence: Tensor, width: float) -> tuple[Tensor, Tensor]:
+    """Sums over j of r_j exp(-|c_i - c_j| / w), and their slopes in c_i; equal c have none.
+
+    In the order of c, the sum over all j before i of r_j exp((c_j - c_i) / w) is a running sum of
+    r_j exp(c_j / w), taken at i. Running upwards its last terms are the largest, so it loses
+    nothing to rounding.
+    """
+    c, order = confidence.sort()
+    r = residual[order]
+    grow = (c / width).exp()
+    none = r.new_zeros(1)
+    up = torch.cat([none, (r * grow).cumsum(0)])
+    down = torch.cat([(r / grow).flip(0).cumsum(0).flip(0), none])
+    so_far = torch.cat([none, r.cumsum(0)])
+    places = c.detach()
+    first = torch.searchsorted(places, places)  # of the samples equal to i
+    behind = torch.searchsorted(places, places, right=True)
+    below, above = up[first] / grow, down[behind] * grow
+    equal = so_far[behind] - so_far[first]
+    back = torch.empty_like(order)
+    back[order] = torch.arange(order.numel(), device=order.device)
+    return (below + above + equal)[back], ((above - below) / width)[back]

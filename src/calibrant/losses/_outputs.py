@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from calibrant.losses._batch import Batch, check_batch
 
@@ -55,22 +54,25 @@ class _Summary(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        log_p = logits.log_softmax(1)
-        p = log_p.exp()
+        log_p, p, entropy = _probabilities(logits)
         confidence, predicted = p.max(1)
-        entropy = (p * log_p).sum(1).neg_()  # not vecdot, which autocast narrows
-        ctx.save_for_backward(log_p, p, confidence, entropy, predicted)
+        ctx.save_for_backward(logits, predicted, log_p, p, entropy, confidence)
         ctx.mark_non_differentiable(predicted)
         return confidence, entropy, predicted
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, by_confidence: Tensor, by_entropy: Tensor, _: Tensor) -> Tensor:
-        log_p, p, confidence, entropy, predicted = ctx.saved_tensors
+        logits, predicted, *known = ctx.saved_tensors
+        top_class = predicted.unsqueeze(1)
+        if torch.is_grad_enabled():  # the gradient is to be differentiated once more
+            log_p, p, entropy = _probabilities(logits)
+            confidence = p.gather(1, top_class).squeeze(1)
+        else:
+            log_p, p, entropy, confidence = known
         pull = by_confidence * confidence
         offset = torch.addcmul(pull, by_entropy, entropy).neg_().unsqueeze(1)
         by_logits = torch.addcmul(offset, log_p, by_entropy.unsqueeze(1), value=-1).mul_(p)
-        return by_logits.scatter_add_(1, predicted.unsqueeze(1), pull.unsqueeze(1))
+        return by_logits.scatter_add_(1, top_class, pull.unsqueeze(1))
 
 
 class _Entropy(torch.autograd.Function):
@@ -78,18 +80,24 @@ class _Entropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor) -> Tensor:
-        log_p = logits.log_softmax(1)
-        p = log_p.exp()
-        entropy = (p * log_p).sum(1).neg_()  # not vecdot, which autocast narrows
-        ctx.save_for_backward(log_p, p, entropy)
+        log_p, p, entropy = _probabilities(logits)
+        ctx.save_for_backward(logits, log_p, p, entropy)
         return entropy
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        log_p, p, entropy = ctx.saved_tensors
+        logits, *known = ctx.saved_tensors
+        # Once more where the gradient is to be differentiated in its turn.
+        log_p, p, entropy = _probabilities(logits) if torch.is_grad_enabled() else known
         shifted: Tensor = log_p + entropy.unsqueeze(1)
         return shifted.mul_(p).mul_(-gradient.unsqueeze(1))
+
+
+def _probabilities(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-probabilities, probabilities and entropy."""
+    log_p = logits.log_softmax(1)
+    p = log_p.exp()
+    return log_p, p, (p * log_p).sum(1).neg_()  # not vecdot, which autocast narrows
 
 
 def entropy_of(logits: Tensor) -> Tensor:

@@ -17,10 +17,12 @@ from calibrant._arrays import Float, Float64, Int
 from calibrant._checks import check_bins, check_norm, refuse
 from calibrant._rows import Block, RowSummary, entry_probs
 from calibrant.metrics._binning import width_index
+from calibrant.metrics._exact import ExactSums
 from calibrant.metrics._sample import all_classes
 from calibrant.predictions import Predictions
 
-UNITS = 2.0**30
+UNIT_BITS = 30
+UNITS = 2.0**UNIT_BITS
 # Cells of class and bin: half a gigabyte of counts.
 MOST_CELLS = 1 << 24
 # Probabilities in float32 are right to about 3e-7: this close below the first edge they are
@@ -56,46 +58,47 @@ def classwise_counts(p: Predictions, *, bins: int = 15) -> ClasswiseCounts:
     if p.num_classes * bins > MOST_CELLS:
         rule = f"times the number of classes must be at most {MOST_CELLS:,}"
         raise refuse("bins", rule, f"got {bins:,} × {p.num_classes:,}", "Use fewer bins.")
-    summary, counts = summarise_and_count(p, bins)
-    vars(p).setdefault("_summary", summary)  # the same pass made it
+    counts = ClasswiseCounts(p.num_classes, bins)
+    vars(p).setdefault("_summary", summarise_and_count(p, counts))  # the same pass made it
     return counts
 
 
-def summarise_and_count(p: Predictions, bins: int) -> tuple[RowSummary, ClasswiseCounts]:
-    """The O(N) columns and the classwise counts of predictions, from one pass."""
+def summarise_and_count(p: Predictions, counts: ClasswiseCounts) -> RowSummary:
+    """The O(N) columns of predictions; the same pass counts their classes into ``counts``."""
+    bins = counts.above.shape[1]
     summary, parts = p._sweep(lambda: FirstBinSums(p.num_classes, bins))
-    counts = ClasswiseCounts(p.num_classes, bins)
-    for part in parts:
-        counts.prob[:, 0] += part.sums
-    counts.add_cells(Cells.of(p, summary, bins, parts))
-    return summary, counts
+    first_bins = sum((part.sums for part in parts), start=np.zeros(p.num_classes, dtype=np.int64))
+    counts.add_cells(Cells.of(p, summary, bins, parts), first_bins)
+    return summary
 
 
 class ClasswiseCounts:
-    """Count, sum of probabilities (in units of 2^-30) and labels of every class and bin."""
+    """Count, sum of probabilities (rounded to 2^-30) and labels of every class and bin."""
 
     def __init__(self, num_classes: int, bins: int) -> None:
         shape = (num_classes, bins)
         self.num_rows = 0
         self.above: Int = np.zeros(shape, dtype=np.int64)  # counts; the first bin's is implied
-        self.prob: Int = np.zeros(shape, dtype=np.int64)
+        self.prob = ExactSums(shape, UNIT_BITS)
         self.hits: Int = np.zeros(shape, dtype=np.int64)
 
-    def add_cells(self, cells: Cells) -> None:
-        """Add the labels, and the probabilities above the first bin."""
+    def add_cells(self, cells: Cells, first_bins: Int) -> None:
+        """Add the labels, the probabilities above the first bin, and the sums of the first bin."""
         size, shape = self.above.size, self.above.shape
         self.num_rows += len(cells.label_cell)
         self.above += np.bincount(cells.cell, minlength=size).reshape(shape)
         self.hits += np.bincount(cells.label_cell, minlength=size).reshape(shape)
         # Whole numbers below 2^53 are added exactly in floating point.
-        units = np.bincount(cells.cell, weights=np.rint(cells.value * UNITS), minlength=size)
-        self.prob += units.astype(np.int64).reshape(shape)
+        sums = np.bincount(cells.cell, weights=np.rint(cells.value * UNITS), minlength=size)
+        units = sums.astype(np.int64).reshape(shape)
+        units[:, 0] += first_bins
+        self.prob.add_units(units)
 
     def add(self, other: ClasswiseCounts) -> None:
         """Add the counts of other rows; whole numbers, so in any order."""
         self.num_rows += other.num_rows
         self.above += other.above
-        self.prob += other.prob
+        self.prob.add(other.prob)
         self.hits += other.hits
 
     @property
@@ -107,7 +110,8 @@ class ClasswiseCounts:
 
     def ece(self, norm: float) -> float:
         """Mean over classes of the norm of the gaps."""
-        return float(mean_gap_norm(self.count, self.hits - self.prob / UNITS, norm))
+        residual = (self.hits - self.prob.whole) - self.prob.fraction
+        return float(mean_gap_norm(self.count, residual, norm))
 
 
 def mean_gap_norm(count: Float64, residual: Float64, norm: float) -> Float64:

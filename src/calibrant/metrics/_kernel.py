@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from calibrant._arrays import Float64, Int, dot
-from calibrant._checks import check_norm, check_positive
+from calibrant._checks import check_at_least, check_norm, check_positive
 from calibrant.metrics._binned import norm_of_gaps
 from calibrant.metrics._sample import Measurable, Ranked, rank
 
@@ -15,6 +15,9 @@ from calibrant.metrics._sample import Measurable, Ranked, rank
 PAIRWISE_SAMPLE = 1000
 # Confidences are kept this far from 0 and 1 where a density on (0, 1) needs their logarithm.
 OPEN_INTERVAL = 1e-300
+# Log-densities are differences of terms of size 1 / bandwidth. Rounding leaves gaps right to 1e-8
+# at this bandwidth and to 1e-4 at a hundredth of it.
+SMALLEST_BANDWIDTH = 1e-8
 BANDWIDTHS = np.geomspace(0.001, 0.5, 20)
 
 
@@ -71,9 +74,14 @@ def kde_ece(p: Measurable | Ranked, *, bandwidth: float | None = None, norm: flo
     Range 0 to 1, lower is better. :math:`\left(\frac1N \sum_i |\hat a(c_i) - c_i|^p\right)^{1/p}`
     with the leave-one-out estimate :math:`\hat a(c_i) = \sum_{j \ne i} k_{c_j}(c_i) a_j / \sum_{j
     \ne i} k_{c_j}(c_i)`, where :math:`k_c` is the density of Beta(c/h + 1, (1 - c)/h + 1), which
-    has no mass outside [0, 1]. ``bandwidth`` h defaults to the value of largest leave-one-out
-    likelihood on a grid from 0.001 to 0.5. ``math.inf`` as ``norm`` takes the largest gap. Takes
-    O(N²) time: seconds at N = 10,000. NaN for a single sample.
+    has no mass outside [0, 1]. ``bandwidth`` h is at least 1e-8 and defaults to the value of
+    largest leave-one-out likelihood on a grid from 0.001 to 0.5. ``math.inf`` as ``norm`` takes the
+    largest gap. Takes O(N²) time: seconds at N = 10,000.
+
+    The estimate exists wherever there is another sample: one that is many bandwidths from all
+    others takes the accuracy of the nearest, so small bandwidths do not hide isolated samples. At a
+    confidence of exactly 0 or 1, where densities vanish, the kernels are taken 1e-300 inside. NaN
+    for a single sample, which has no other to be compared with.
 
     References
     ----------
@@ -89,7 +97,7 @@ def kde_ece(p: Measurable | Ranked, *, bandwidth: float | None = None, norm: flo
         return math.nan
     if bandwidth is None:
         bandwidth = likeliest_bandwidth(ranked)
-    check_positive("bandwidth", bandwidth, example=0.05)
+    check_at_least("bandwidth", bandwidth, SMALLEST_BANDWIDTH, example=0.05)
     return _kde_error(ranked, bandwidth, norm, leave_one_out=True)
 
 
@@ -99,14 +107,25 @@ def population_kde_ece(ranked: Ranked, *, bandwidth: float, norm: float = 1) -> 
 
 
 def _kde_error(ranked: Ranked, bandwidth: float, norm: float, *, leave_one_out: bool) -> float:
+    ranked = _without_empty(ranked)
+    kernel = _BetaKernel(ranked.confidence, _doubt(ranked), bandwidth)
     size = len(ranked.count)
     gap = np.zeros((2, size))  # of the correct and of the wrong samples at each confidence
     step = max(1, (1 << 21) // size)
     for start in range(0, size, step):
         rows = slice(start, start + step)
-        gap[:, rows] = _kde_gaps(ranked, rows, bandwidth, leave_one_out=leave_one_out)
+        gap[:, rows] = _kde_gaps(ranked, rows, kernel.logs(rows), leave_one_out=leave_one_out)
     count = np.stack([ranked.hits, ranked.misses])
     return norm_of_gaps(count.ravel() / ranked.total, gap.ravel(), norm)
+
+
+def _without_empty(ranked: Ranked) -> Ranked:
+    """The confidences that samples have; a bootstrap replicate leaves others without."""
+    there = ranked.count > 0
+    if there.all():
+        return ranked
+    columns = (ranked.confidence, ranked.count, ranked.hits, _doubt(ranked))
+    return Ranked(*(column[there] for column in columns))
 
 
 def laplacian_form(place: Float64, weight: Float64, width: float) -> float:
@@ -170,16 +189,21 @@ def _doubt(ranked: Ranked) -> Float64:
     return 1 - ranked.confidence if ranked.doubt is None else ranked.doubt
 
 
-def _kde_gaps(ranked: Ranked, rows: slice, bandwidth: float, *, leave_one_out: bool) -> Float64:
-    """|Estimated accuracy - confidence| of a correct (first) and of a wrong sample (second)."""
-    logs = _BetaKernel(ranked.confidence, _doubt(ranked), bandwidth).logs(rows)
-    kernel = np.exp(logs - logs.max(axis=1, keepdims=True))
-    own = kernel[np.arange(len(kernel)), np.arange(len(ranked.count))[rows]] * leave_one_out
+def _kde_gaps(ranked: Ranked, rows: slice, logs: Float64, *, leave_one_out: bool) -> Float64:
+    """|Estimated accuracy - confidence| of a correct (first) and of a wrong sample (second).
+
+    ``logs`` are the log-densities at ``rows``, which are overwritten. They are taken relative to
+    the largest that stays, so the nearest sample counts however far away it is.
+    """
+    at = np.arange(len(logs)), np.arange(len(ranked.count))[rows]
+    if leave_one_out:  # of several samples of one confidence, the others stay
+        logs[at] = np.where(ranked.count[rows] <= 1, -np.inf, logs[at])
+    logs -= logs.max(axis=1, keepdims=True)
+    kernel = np.exp(logs, out=logs)
+    own = kernel[at] * leave_one_out
     mass, good = kernel @ ranked.count - own, kernel @ ranked.hits
-    with np.errstate(invalid="ignore", divide="ignore"):
-        gap = np.abs(np.stack([good - own, good]) / mass - ranked.confidence[rows])
-    # A sample with no neighbour within reach of its kernel says nothing about calibration.
-    return np.where(mass > 0, gap, 0)
+    gap: Float64 = np.abs(np.stack([good - own, good]) / mass - ranked.confidence[rows])
+    return gap
 
 
 def likeliest_bandwidth(ranked: Ranked) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibrant._arrays import Float64, Int
-from calibrant.metrics._classwise import UNITS, classwise_counts, mean_gap_norm
+from calibrant.metrics._classwise import classwise_counts, mean_gap_norm
 from calibrant.metrics._sample import rank
 from calibrant.plots._inputs import Model
 from calibrant.predictions import Predictions
@@ -108,7 +108,7 @@ class Classwise:
     def of(cls, p: Predictions, bins: int) -> Classwise:
         """Count the predictions."""
         counts = classwise_counts(p, bins=bins)
-        count, prob = counts.count, counts.prob / UNITS
+        count, prob = counts.count, counts.prob.values
         residual = counts.hits - prob
         size = np.where(count > 0, count, np.nan)
         error = mean_gap_norm(count[:, None, :], residual[:, None, :], 1)
