@@ -1,6 +1,6 @@
 """Coverage of 95 % intervals of every calibration and ranking metric over a grid of populations.
 
-Labels are drawn from softmax(z / T) while the model states softmax(z): T = 1 is perfectly calibrated.
+Labels are drawn from softmax(z / T) while the model states softmax(z): T = 1 is calibrated.
 "Peaked" logits single out one class, "spread" ones are normal with standard deviation 2,
 "imbalanced" ones prefer class 0. True values come from the same formulas with the true probability
 of each outcome in place of the outcome, on a large draw of z.
@@ -146,8 +146,8 @@ def main() -> None:
                         sides = np.array(list(pool.map(simulate, jobs, chunksize=4)))
                         cells = []
                         for label, column in zip(METRICS[a.group], sides.T, strict=True):
-                            column = column[column != 9]
-                            below, inside, above = (100 * np.mean(column == s) for s in (-1, 0, 1))
+                            known = column[column != 9]
+                            below, inside, above = (100 * np.mean(known == s) for s in (-1, 0, 1))
                             cells.append(f"{label} {inside:.1f} ({below:.0f}/{above:.0f})")
                         print(f"K={classes} N={size} {kind} T={t:g}: " + "; ".join(cells)
                               + f"  [{time.time() - start:.0f} s]", flush=True)  # fmt: skip

@@ -5,15 +5,15 @@
 
 Null populations (equal true calibration error, in the same bins):
 
-- exchangeable: models share the logits z but for noise of their own; labels from the mean of them;
+- exchangeable: models share the logits z but for noise of their own; labels from softmax(z);
 - exchangeable T = 2: the same, all stated too confidently by a factor 2 of the logits;
-- sharpness: q ~ U(0.5, 1) is the chance of class 0; every model is calibrated, but one states q, one
-  the constant 0.75, one the two levels 0.625 and 0.875, one four levels, one eight;
+- sharpness: q ~ U(0.5, 1) is the chance of being right; every model is calibrated, but one states
+  q, one the constant 0.75, one the two levels 0.625 and 0.875, one four levels, one eight;
 - gap of 10 points: the same, every model right 10 points less often than it states.
 
 A family is every pair of one table of one metric; a false alarm is any p < 5 % after Holm's
-correction. For rows with a real difference (power) the models are the exchangeable ones, one of them
-stated with logits multiplied by 1.3 or 2.
+correction. For rows with a real difference (power) the models are the exchangeable ones, one of
+them stated with logits multiplied by 1.3 or 2.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def sharpness(rng: np.random.Generator, size: int, count: int, gap: float) -> di
     return {f"m{k}": Confidences(confidence=c, correct=correct) for k, c in enumerate(stated)}
 
 
-def two_levels(rng: np.random.Generator, size: int, count: int, gap: float) -> dict:
+def two_levels(rng: np.random.Generator, size: int, _: int, gap: float) -> dict:
     everyone = sharpness(rng, size, 5, gap)
     return {name: everyone[name] for name in ("m0", "m2")}
 
 
-def stated_louder(rng: np.random.Generator, size: int, count: int, scale: float) -> dict:
+def stated_louder(rng: np.random.Generator, size: int, _: int, scale: float) -> dict:
     models = exchangeable(rng, size, 2, 1.0)
     first, second = models.values()
     louder = Predictions(logits=scale * second.logits, labels=second.labels)

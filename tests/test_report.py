@@ -131,16 +131,9 @@ def test_gaps_that_cancel_are_seen() -> None:
     assert "Not for the average gap" in dict(found.answers)["Is N enough to say so?"]
 
 
-def test_too_few_samples_say_how_many_might_do() -> None:
-    p = stated(40, 0.9, 34)
-    answer = dict(said(p).answers)["Is N enough to say so?"]
-    assert answer.startswith(
-        "No: with N = 40 the interval of the gap contains 0; a true gap of 5.0"
-    )
-    found = re.search(r"with about ([\d,]+)", answer)
-    assert found
-    # As many as make 2.8 standard errors of the gap: (2.8 * sqrt(0.85 * 0.15) / 0.05)^2 = 400.
-    assert int(found[1].replace(",", "")) == pytest.approx(400, rel=0.25)
+def test_too_few_samples_say_so() -> None:
+    answer = dict(said(stated(40, 0.9, 34)).answers)["Is N enough to say so?"]
+    assert answer.startswith("No: with N = 40 the interval of the gap contains 0.")
 
 
 def test_the_numbers_of_the_verdict() -> None:

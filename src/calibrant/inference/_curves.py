@@ -23,6 +23,8 @@ from calibrant.inference._bootstrap import Bounds
 STRENGTHS = np.array([0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0])
 # Curves are interpolated at this many points.
 FINE = 401
+# Keeps estimates that never vary, such as those of certain and right answers, comparable.
+LEAST_NOISE = 1e-12
 # The shape of the gaps is itself estimated, which the simulation cannot see: without this factor
 # 95 % intervals of weak errors cover 91 % of the time (benchmarks/interval_coverage.py).
 SHAPE_UNCERTAINTY = 1.08
@@ -126,8 +128,9 @@ class ErrorCurve:
 
         NaN below the least error of the path; beyond its end the mean grows as the error does.
         """
-        error = self.true_error
+        # Of populations with the same error the least strong: noise is largest there.
+        error, first = np.unique(self.true_error, return_index=True)
         beyond = np.maximum(errors - error[-1], 0)
-        mean = np.interp(errors, error, self.along(self.mean)) + beyond
-        noise = np.interp(errors, error, self.along(self.noise))
-        return np.where(errors < error[0], np.nan, mean), noise
+        mean = np.interp(errors, error, self.along(self.mean)[first]) + beyond
+        noise = np.interp(errors, error, self.along(self.noise)[first])
+        return np.where(errors < error[0], np.nan, mean), np.maximum(noise, LEAST_NOISE)
