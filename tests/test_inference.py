@@ -261,7 +261,7 @@ def test_every_calibration_error_is_compared(name: str) -> None:
     same, far, _ = found
     assert (same.value, same.low, same.high, same.p_value) == (0, 0, 0, 1)
     assert far.value == values["p"][name] - values["cold"][name]
-    # Neither is underconfident, and the largest gap of 400 samples is that of a bin with one or two.
+    # Neither is underconfident, and the largest gap is that of a bin with one or two samples.
     if name not in ("underconfidence_error", "mce"):
         assert far.p_value < 0.001
         assert far.sign == -1

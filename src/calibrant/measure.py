@@ -312,13 +312,13 @@ class Comparison:
 
     def __str__(self) -> str:
         values, differences = aligned(self._value_rows), aligned(self._difference_rows)
-        lines = [self._size, "", values, "", differences, "", *self._notes, self.summary()]
+        lines = [self._size, "", values, "", differences, "", *self.notes, self.summary()]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         """The same tables for notebooks, with everything escaped."""
         return in_html(self._size, self._value_rows, "") + in_html(
-            "", self._difference_rows, " ".join([*self._notes, self.summary()])
+            "", self._difference_rows, " ".join([*self.notes, self.summary()])
         )
 
     @property
@@ -326,7 +326,7 @@ class Comparison:
         return f"{in_samples(self.num_samples)}, the same for every model"
 
     @property
-    def _notes(self) -> list[str]:
+    def notes(self) -> list[str]:
         """What has to be known to read the intervals of biased estimates."""
         if not any(m.METRICS[d.metric].plug_in for d in self.differences):
             return []

@@ -236,7 +236,8 @@ def _comparison(found: Comparison | str | None) -> Html:
     ]  # fmt: skip
     words = (
         "The same samples, resampled together for all models, so what they share cancels. "
-        f"P-values are corrected for the number of rows (Holm). {found.summary()}"
+        f"P-values are corrected for the number of rows (Holm). "
+        f"{' '.join([*found.notes, found.summary()])}"
     )
     head = ["difference", "metric", *map(number_head, ("value", "interval", "p")), "verdict"]
     made = table("Paired differences", head, rows, kind="sortable")
@@ -346,6 +347,8 @@ def _method(judged: Sequence[Judged], settings: Settings) -> Html:
         f"Static figures: all samples, {settings.bins} bins of equal width unless said otherwise, "
         f"{100 * settings.level:g} % intervals, {settings.replicates:,} bootstrap replicates, "
         f"seed {settings.seed}.",
+        "Intervals and tests assume independent samples; several samples of one patient, document "
+        "or video are not, and make them too narrow.",
         "Bins of equal width are open below and closed above; bins of equal mass hold equally many "
         "samples and never split equal confidences. Intervals of a bin's accuracy are Wilson's.",
         "Live figures: from all gaps between the logits where the data are small, else from each "
