@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize, minimize_scalar
+from scipy.optimize import brentq, minimize, minimize_scalar
 from scipy.special import expit, log_softmax, logsumexp, softmax
 
 from calibrant import InputError, Predictions, metrics
@@ -31,6 +31,7 @@ from calibrant.calibrators import (
     StructuredVectorScaling,
     TemperatureScaling,
     VectorScaling,
+    automatic,
     select_calibrator,
 )
 from calibrant.calibrators._temperature import soft_binned_ece
@@ -527,6 +528,92 @@ def test_selection_prefers_nothing_for_calibrated_data() -> None:
     p = Predictions(logits=z, labels=(z + rng.gumbel(size=z.shape)).argmax(axis=1))
     assert select_calibrator(p).chosen == "none"
     assert select_calibrator(p, criterion="brier").chosen == "none"
+
+
+# --- few or no errors -------------------------------------------------------------------------
+
+
+def good_model(
+    num_samples: int, num_classes: int, errors: int, seed: int
+) -> tuple[Predictions, Predictions, np.ndarray]:
+    """A calibrated model that errs once in ``num_samples``: validation, test, truth of the test."""
+    rng = np.random.default_rng(seed)
+
+    def logits(size: int) -> np.ndarray:
+        z = rng.normal(size=(size, num_classes))
+        z[np.arange(size), rng.integers(num_classes, size=size)] += rng.gamma(4.0, 1.0, size)
+        return z
+
+    few = logits(2000)
+    scale = brentq(
+        lambda s: (1 - softmax(s * few, axis=1).max(axis=1)).mean() - 1 / num_samples, 0.01, 100
+    )
+    for _ in range(1000):
+        z = scale * logits(num_samples)
+        p = Predictions(logits=z, labels=(z + rng.gumbel(size=z.shape)).argmax(axis=1))
+        if (~p.correct).sum() == errors:
+            break
+    z = scale * logits(5000)
+    test = Predictions(logits=z, labels=z.argmax(axis=1))
+    return p, test, softmax(z, axis=1)
+
+
+@pytest.mark.parametrize("errors", [0, 1])
+@pytest.mark.parametrize(("num_samples", "num_classes"), [(10, 2), (50, 5), (300, 3)])
+def test_good_models_are_left_alone(num_samples: int, num_classes: int, errors: int) -> None:
+    """A short version of benchmarks/selection.py."""
+    p, test, truth = good_model(num_samples, num_classes, errors, 0)
+    assert (~p.correct).sum() == errors
+    found = automatic(p)
+    change = test.log_probs - found.calibrator.transform(test).log_probs
+    assert (truth * change).sum(axis=1).mean() < 0.002
+    verdicts = {c.name: c.verdict for c in found.candidates}
+    assert verdicts["none"] == "chosen: these samples do not show that a change would help"
+    for name in ("temperature", "ensemble_temperature", "vector", "structured_matrix"):
+        if errors == 0:
+            assert verdicts[name] == "rejected: no optimum inside its bounds"
+
+
+def test_clear_faults_are_calibrated_without_errors_too() -> None:
+    """All right at a confidence of 50 %: nothing tells T, but the model is clearly too timid."""
+    z, labels = np.eye(4)[np.arange(200) % 4] * math.log(3), np.arange(200) % 4
+    p = Predictions(logits=z, labels=labels)
+    found = automatic(p)
+    assert found.chosen == "beta"
+    confidence = found.calibrator.transform(p).confidence
+    assert ((confidence > 0.9) & (confidence < 1 - 1e-3)).all()
+
+
+def test_a_few_samples_suffice_where_the_fault_is_gross() -> None:
+    z, labels = draw(60, 4, temperature=8.0, seed=2)
+    assert automatic(Predictions(logits=z, labels=labels)).chosen != "none"
+
+
+@pytest.mark.parametrize("kind", [EnsembleTemperature, ScalingBinning, VectorScaling,
+                                  StructuredVectorScaling, StructuredMatrixScaling, MatrixScaling,
+                                  Dirichlet])  # fmt: skip
+def test_no_optimum_is_said_by_every_method_with_a_temperature(kind: type) -> None:
+    z, _ = draw(60, 4, seed=1)
+    with pytest.warns(CalibrationWarning, match="every label is the predicted class") as caught:
+        kind().fit(Predictions(logits=z, labels=z.argmax(axis=1)))
+    assert "bounds=" not in str(caught[0].message)  # an option it does not have
+
+
+@pytest.mark.parametrize("temperature", [0.02, 0.0125, 60.0])
+@pytest.mark.parametrize("kind", [EnsembleTemperature, ScalingBinning])
+def test_temperatures_far_from_one(kind: type, temperature: float) -> None:
+    """The same range as TemperatureScaling, and so nearly the same calibration."""
+    z, labels = draw(4000, 5, temperature=1.0, seed=3, dtype="float64")
+    p = Predictions(logits=z * temperature, labels=labels)
+    c, plain = kind().fit(p), TemperatureScaling().fit(p)
+    assert c.temperature_ == plain.temperature_
+    assert metrics.ece(c.transform(p)) < metrics.ece(plain.transform(p)) + 0.01
+
+
+def test_selection_without_any_sound_candidate_is_said() -> None:
+    p = Predictions(logits=np.tile([0.0, 1.0, -np.inf], (30, 1)), labels=np.full(30, 2))
+    with pytest.raises(ConvergenceError, match="No candidate has a finite loss: none rejected"):
+        select_calibrator(p, ["temperature"])
 
 
 def test_real_resnet(shared: Path) -> None:

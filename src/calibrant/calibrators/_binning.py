@@ -12,7 +12,7 @@ import numpy as np
 from calibrant._arrays import Float64
 from calibrant._checks import InputError, check_bins, check_choice, is_number, refuse
 from calibrant.calibrators._base import Calibrator
-from calibrant.calibrators._columns import class_columns, confidence_column, distinct
+from calibrant.calibrators._columns import class_columns, confidence_column, counts, distinct
 from calibrant.calibrators._maps import (
     check_map,
     normalised,
@@ -21,7 +21,7 @@ from calibrant.calibrators._maps import (
     top_confidence,
     with_confidence,
 )
-from calibrant.calibrators._temperature import nll_quiet
+from calibrant.calibrators._temperature import nll_temperature
 from calibrant.metrics._binning import Binning, bin_cuts, width_edges
 from calibrant.metrics._sample import Ranked
 from calibrant.predictions import Confidences, Predictions
@@ -100,8 +100,9 @@ def bin_edges(x: Float64, weights: Float64 | None, bins: int, binning: Binning) 
     """Inner edges of the bins of some values."""
     if binning == "width":
         return width_edges(bins)[1:-1]
-    values, number = distinct(x)
-    count = np.bincount(number, weights, len(values)).astype(np.float64)
+    w = np.ones(len(x)) if weights is None else counts(weights)
+    values, number = distinct(x[w > 0])
+    count = np.bincount(number, w[w > 0], len(values)).astype(np.float64)
     cuts = bin_cuts(Ranked(values, count, count), bins, "mass")[1:-1]
     # Half-way between neighbours; bins left without values lie outside [0, 1].
     padded = np.concatenate([[-1.0], values, [2.0]])
@@ -204,7 +205,7 @@ class ScalingBinning(_Binned):
         return self.target == "top"
 
     def _learn(self, p: Predictions, weights: Float64 | None) -> None:
-        self.temperature_ = nll_quiet(p, weights)
+        self.temperature_ = nll_temperature(p, weights)
         if self.target == "top":
             columns = iter([confidence_column(p, self.temperature_)])
         else:

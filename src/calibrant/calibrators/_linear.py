@@ -37,9 +37,9 @@ from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._descent import descend
 from calibrant.calibrators._maps import TINY
 from calibrant.calibrators._ops import NumpyOps
-from calibrant.calibrators._scores import label_logits, logit_chunk, working_dtype
-from calibrant.calibrators._temperature import nll_quiet
-from calibrant.calibrators._tempered import LARGEST_EXPONENT, Tempered
+from calibrant.calibrators._scores import label_logits, logit_chunk, row_hash, working_dtype
+from calibrant.calibrators._temperature import bounds_for, nll_temperature
+from calibrant.calibrators._tempered import LARGEST_EXPONENT, Tempered, mean
 from calibrant.predictions import Predictions
 
 Features = Literal["logits", "log_probs"]
@@ -89,13 +89,21 @@ class Problem:
     @cached_property
     def weight(self) -> Float64:
         """Weight of each row in the mean."""
-        n = self.p.num_samples
-        return np.full(n, 1 / n) if self.weights is None else self.weights / n
+        return self.counts / self.size
+
+    @property
+    def counts(self) -> Float64:
+        """How often each row counts."""
+        return np.ones(self.p.num_samples) if self.weights is None else self.weights
+
+    @cached_property
+    def size(self) -> float:
+        """Number of samples, those that count twice counted twice."""
+        return float(self.counts.sum())
 
     def without(self, held: Bool) -> Problem:
         """The same problem with some rows weighed 0: no copy of the scores is made."""
-        weights = np.where(held, 0.0, 1.0 if self.weights is None else self.weights)
-        part = replace(self, weights=weights / max(float(weights.mean()), TINY))
+        part = replace(self, weights=np.where(held, 0.0, self.counts))
         for name in ("shift", "impossible", "reach"):  # these do not depend on weights
             part.__dict__[name] = getattr(self, name)
         return part
@@ -336,19 +344,19 @@ class _Affine(Calibrator):
             check_at_least("strength", self.strength, 0, example=1, otherwise=", or 'cv'")
         check_seed(self.seed)
 
-    def _penalty(self, strength: float, num_samples: int, num_classes: int) -> Penalty:
+    def _penalty(self, strength: float, num_samples: float, num_classes: int) -> Penalty:
         """The structured penalty: K / N for each of K numbers, K (K - 1) / N off the diagonal."""
         each = strength * num_classes / num_samples
         return Penalty(each, each * (num_classes - 1), each)
 
     def _learn(self, p: Predictions, weights: Float64 | None) -> None:
-        beta = 1 / nll_quiet(p, weights)
+        beta = 1 / nll_temperature(p, weights, bounds_for(p))
         problem = Problem(p, weights, beta, self.on, self.dense)
         if self.strength == "cv":
             self.strength_ = self._best_strength(problem)
         else:
             self.strength_ = float(self.strength)
-        penalty = self._penalty(self.strength_, p.num_samples, p.num_classes)
+        penalty = self._penalty(self.strength_, problem.size, p.num_classes)
         d, self.bias_ = problem.split(problem.minimise(penalty))
         self.scale_ = beta
         self.weight_ = (np.eye(p.num_classes) if self.dense else 1) + d
@@ -393,39 +401,50 @@ def best_strength(
     Folds are fitted along the path from strong to weak, each from the last, until weaker is clearly
     worse. A strength other than the usual one must be clearly better.
     """
-    p = problem.p
-    if p.num_samples < 2 * FOLDS:
+    fold, distinct = _steady_folds(problem, seed)
+    if distinct < 2 * FOLDS:
         return usual
-    fold = _steady_folds(p, seed)
-    judged = range(1) if p._scores.size > MANY_SCORES else range(FOLDS)
-    inner = [problem.without(fold == number) for number in judged]
+    k = problem.num_classes
+    judged = 1 if distinct * k > MANY_SCORES else FOLDS
+    inner = [problem.without(fold == number) for number in range(judged)]
     thetas = [np.zeros(len(part.start[0])) for part in inner]
-    losses: dict[float, Float64] = {}
+    seen = (fold >= 0) & (fold < judged)
+    counts, losses = problem.counts[seen], dict[float, Float64]()
     for strength in strengths:
-        for k, part in enumerate(inner):
-            size = int((fold != k).sum())
-            factor = penalty(strength, size, p.num_classes)
-            thetas[k] = part.minimise(factor, start=thetas[k], tolerance=TRIAL_TOLERANCE)
-        losses[strength] = np.concatenate(
-            [row_losses(problem, theta)[fold == k] for k, theta in enumerate(thetas)]
-        )
-        best = min(losses, key=lambda s: float(losses[s].mean()))
-        if strength < usual and _clearly_less(losses[best], losses[strength]):
+        found = np.empty(len(fold))
+        for number, part in enumerate(inner):
+            factor = penalty(strength, part.size, k)
+            thetas[number] = part.minimise(factor, start=thetas[number], tolerance=TRIAL_TOLERANCE)
+            found[fold == number] = row_losses(problem, thetas[number])[fold == number]
+        losses[strength] = found[seen]
+        best = min(losses, key=lambda s: mean(losses[s], counts))
+        if strength < usual and _clearly_less(losses[best], losses[strength], counts):
             break
-    return best if _clearly_less(losses[best], losses[usual]) else usual
+    return best if _clearly_less(losses[best], losses[usual], counts) else usual
 
 
-def _steady_folds(p: Predictions, seed: int) -> Int:
-    """Folds that do not depend on the order in which samples came."""
-    order = np.lexsort((Tempered(p).top, label_logits(p), p.labels))
-    fold = np.empty(p.num_samples, dtype=np.int64)
-    fold[order] = fold_numbers(p.num_samples, FOLDS, seed)
-    return fold
+def _steady_folds(problem: Problem, seed: int) -> tuple[Int, int]:
+    """Folds by content, and how many distinct rows there are; -1 for rows that do not count.
+
+    Equal rows share a fold, so that a weight does what repeating the row would do; nor does the
+    order in which samples came matter.
+    """
+    p = problem.p
+    keys = np.stack([row_hash(p), Tempered(p).top, label_logits(p), p.labels])
+    order = np.lexsort(keys)
+    order = order[problem.counts[order] > 0]
+    new = np.concatenate([[True], (np.diff(keys[:, order]) != 0).any(axis=0)])
+    distinct = int(new.sum())
+    fold = np.full(p.num_samples, -1)
+    fold[order] = fold_numbers(distinct, FOLDS, seed)[np.cumsum(new) - 1]
+    return fold, distinct
 
 
-def _clearly_less(a: Float64, b: Float64) -> bool:
+def _clearly_less(a: Float64, b: Float64, counts: Float64) -> bool:
     gain = b - a
-    return bool(gain.mean() > CLEAR * gain.std() / math.sqrt(len(gain)))
+    average = mean(gain, counts)
+    deviation = math.sqrt(mean((gain - average) ** 2, counts))
+    return average > CLEAR * deviation / math.sqrt(counts.sum())
 
 
 def row_losses(problem: Problem, theta: Float64) -> Float64:
@@ -551,7 +570,7 @@ class Dirichlet(_Affine):
         if self.bias_strength is not None:
             check_at_least("bias_strength", self.bias_strength, 0, example=1)
 
-    def _penalty(self, strength: float, num_samples: int, num_classes: int) -> Penalty:
+    def _penalty(self, strength: float, num_samples: float, num_classes: int) -> Penalty:
         return Penalty(
             FREE * num_classes / num_samples,
             strength / (num_classes * (num_classes - 1)),
@@ -564,13 +583,13 @@ class Dirichlet(_Affine):
         super()._learn(p, weights)
 
     def _best_strength(self, problem: Problem) -> float:
-        def penalty(times: float, n: int, k: int) -> Penalty:
+        def penalty(times: float, n: float, k: int) -> Penalty:
             bias = self.bias_strength
             return Penalty(
                 FREE * k / n, times * k * (k - 1) / n, times * k / n if bias is None else bias / k
             )
 
-        n, k = problem.p.num_samples, problem.num_classes
+        n, k = problem.size, problem.num_classes
         times = best_strength(problem, penalty, STRENGTHS, self.usual, self.seed)
         if self.bias_strength is None:
             self.bias_strength_ = times * k**2 / n
