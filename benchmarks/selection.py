@@ -104,7 +104,7 @@ def models(count: int, seed: int) -> list[Model]:
             num_classes=int(rng.choice(CLASSES)),
             errors=float(np.exp(rng.uniform(np.log(0.1), np.log(2.0)))),
             most=2 * (k % 2),
-            temperature=float(np.exp(rng.normal(0, 0.25))),
+            temperature=float(np.exp(rng.normal(0, 0.3))),
             seed=1000 * seed + k,
         )
         for k in range(count)

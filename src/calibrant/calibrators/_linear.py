@@ -34,7 +34,7 @@ from calibrant._checks import (
     check_seed,
 )
 from calibrant.calibrators._base import Calibrator
-from calibrant.calibrators._descent import descend
+from calibrant.calibrators._descent import Product, descend, newton
 from calibrant.calibrators._maps import TINY
 from calibrant.calibrators._ops import NumpyOps
 from calibrant.calibrators._scores import label_logits, logit_chunk, row_hash, working_dtype
@@ -51,6 +51,13 @@ FREE = 1e-3
 ROUNDING = 1e-10
 # Trials of a strength need only be told apart.
 TRIAL_TOLERANCE = 1e-2
+# Steps of L-BFGS, and fewer where Newton's method can follow.
+STEPS = 2000
+FEW_STEPS = 40
+NEWTON_STEPS = 200
+# The most classes, and samples, of which curvature is taken in blocks: (K + 1)² numbers a class.
+BLOCK_CLASSES = 200
+BLOCK_ROWS = 2000
 STRENGTHS = (10.0, 1.0, 0.1, 0.01, 0.001)
 FOLDS = 4
 # Standard errors by which another strength must be better than the usual one.
@@ -236,31 +243,85 @@ class Problem:
     def minimise(
         self, penalty: Penalty, *, start: Float64 | None = None, tolerance: float | None = None
     ) -> Float64:
-        """D and b of least mean NLL plus penalty."""
+        """D and b of least mean NLL plus penalty.
+
+        L-BFGS, guided by the curvature at the start; where that does not do, Newton's method.
+        """
         factor = self.penalties(penalty)
         at_zero, *curvature = self.start
         root = _Root.of(curvature, factor, dense=self.dense)
-
-        def gradient(u: Float64) -> Float64:
-            theta = root.theta(u)
-            return root.gradient(self.gradient(theta) + 2 * factor * theta)
-
-        g = root.gradient(at_zero)  # the penalty is flat there
-        u = np.zeros(len(factor))
-        first = float(np.abs(g).max())
+        first = root.size(at_zero)  # the penalty is flat there
         goal = max((tolerance or TOLERANCE[self.dtype]) * first, ROUNDING)
+
+        def gradient(theta: Float64) -> Float64:
+            return self.gradient(theta) + 2 * factor * theta
+
+        theta, g = np.zeros(len(factor)), at_zero
         if start is not None:
-            u = root.coordinates(start)
-            g = gradient(u)
+            theta, g = start, gradient(start)
+
+        def is_small(g: Float64) -> bool:
+            return root.size(g) <= goal
+
+        def curvature_at(theta: Float64) -> tuple[Product, Product]:
+            inverse = self.blocks_at(theta, factor).inverse
+            return (lambda v: self.curvature(theta, v) + 2 * factor * v), inverse
+
+        blocks = self.dense and self.num_classes <= BLOCK_CLASSES
         with one_blas_thread():
-            u, left = descend(gradient, u, g, goal)
-        rest = float(np.abs(left).max())
+            theta, g = descend(gradient, theta, g, inverse=root.inverse, is_small=is_small,
+                               steps=FEW_STEPS if blocks else STEPS)  # fmt: skip
+            if blocks:
+                theta, g = newton(gradient, theta, g, curvature=curvature_at, is_small=is_small,
+                                  steps=NEWTON_STEPS)  # fmt: skip
+        rest = root.size(g)
         if rest <= 10 * goal:
-            return root.theta(u)
+            return theta
         raise ConvergenceError(
             f"The fit stopped with a gradient of {rest:.2g}, {rest / first:.1g} of that at the "
-            "start. With strength=0 separable data have no optimum; use a positive strength."
+            + (
+                "start. Without a penalty separable data have no optimum; use a positive strength."
+                if not factor.all()
+                else "start. Use another method, or a larger strength=…."
+            )
         )
+
+    def curvature(self, theta: Float64, v: Float64) -> Float64:
+        """The second derivative of the mean NLL, for a full D, times v."""
+        d, b = self.split(theta)
+        along, offset = self.split(v)
+        k = self.num_classes
+
+        def work(slices: Iterator[slice]) -> Float64:
+            slope, total = np.zeros((k, k)), np.zeros(k)
+            for rows in slices:
+                f = self.beta * self.shifted(rows).astype(np.float64)
+                q = np.exp(NumpyOps.log_softmax(f + f @ d.T + b))
+                change = f @ along.T + offset
+                r = q * (change - np.vecdot(q, change)[:, None]) * self.weight[rows][:, None]
+                slope += r.T @ f
+                total += r.sum(axis=0)
+            return np.concatenate([slope.ravel(), total])
+
+        found: Float64 = np.sum(over_chunks(work, *self.p._scores.shape), axis=0)
+        return found
+
+    def blocks_at(self, theta: Float64, factor: Float64) -> _Blocks:
+        """The curvature at theta of each row of a full D and its offset.
+
+        Of many samples every so many will do: it only guides.
+        """
+        k = self.num_classes
+        some = np.arange(0, self.p.num_samples, -(-self.p.num_samples // BLOCK_ROWS))
+        part = replace(self, p=self.p.take(some), weights=self.counts[some])
+        d, b = self.split(theta)
+        f = self.beta * part.shifted(slice(None)).astype(np.float64)
+        q = np.exp(NumpyOps.log_softmax(f + f @ d.T + b))
+        q *= (1 - q) * part.weight[:, None]
+        wide = np.concatenate([f, np.ones((len(f), 1))], axis=1)
+        blocks = np.stack([(wide * column[:, None]).T @ wide for column in q.T])
+        held = np.concatenate([factor[:-k].reshape(k, k), factor[-k:, None]], axis=1)
+        return _Blocks.of(blocks, held)
 
 
 def _counted(labels: Int, weights: Float64, num_classes: int) -> Float64:
@@ -281,8 +342,28 @@ def _softmax(e: Float) -> Float:
 
 
 @dataclass(frozen=True)
+class _Blocks:
+    """Inverse curvature of each row of a full D with its offset, (K, K + 1, K + 1)."""
+
+    inverses: Float64
+
+    @classmethod
+    def of(cls, blocks: Float64, held: Float64) -> _Blocks:
+        eye = np.eye(blocks.shape[1])
+        total = blocks + 2 * held[:, :, None] * eye
+        size = np.maximum(np.einsum("kii->k", total), TINY)[:, None, None]
+        return cls(np.linalg.inv(total + 1e-13 * size * eye))
+
+    def inverse(self, g: Float64) -> Float64:
+        k = len(self.inverses)
+        rows = np.concatenate([g[:-k].reshape(k, k), g[-k:, None]], axis=1)
+        out = np.matmul(self.inverses, rows[:, :, None])[:, :, 0]
+        return np.concatenate([out[:, :-1].ravel(), out[:, -1]])
+
+
+@dataclass(frozen=True)
 class _Root:
-    """Coordinates u in which the curvature at the start is about 1: theta = L^-T u.
+    """The root L of about the curvature at the start, L L^T.
 
     For a diagonal D the blocks of D_kk and b_k are taken whole; for a full one only the diagonal.
     """
@@ -290,7 +371,7 @@ class _Root:
     a: Float64  # of D
     c: Float64  # from b to D
     b: Float64  # of b
-    size: int
+    num: int
 
     @classmethod
     def of(cls, curvature: Sequence[Float64], factor: Float64, *, dense: bool) -> _Root:
@@ -304,21 +385,20 @@ class _Root:
         b = np.sqrt(np.maximum(low - (0 if dense else c**2), np.maximum(1e-6 * low, tiny)))
         return cls(a, c, b, k)
 
-    def theta(self, u: Float64) -> Float64:
-        x, y = u[: -self.size], u[-self.size :]
-        bias = y / self.b
-        lower = 0 if not self.c.any() else self.c * bias
-        return np.concatenate([(x - lower) / self.a, bias])
+    def size(self, g: Float64) -> float:
+        """The largest entry of a gradient in coordinates of curvature 1."""
+        return float(np.abs(self._scaled(g)).max())
 
-    def coordinates(self, theta: Float64) -> Float64:
-        d, bias = theta[: -self.size], theta[-self.size :]
+    def inverse(self, g: Float64) -> Float64:
+        u = self._scaled(g)
+        bias = u[-self.num :] / self.b
         lower = 0 if not self.c.any() else self.c * bias
-        return np.concatenate([d * self.a + lower, bias * self.b])
+        return np.concatenate([(u[: -self.num] - lower) / self.a, bias])
 
-    def gradient(self, g: Float64) -> Float64:
-        x = g[: -self.size] / self.a
+    def _scaled(self, g: Float64) -> Float64:
+        x = g[: -self.num] / self.a
         lower = 0 if not self.c.any() else self.c * x
-        return np.concatenate([x, (g[-self.size :] - lower) / self.b])
+        return np.concatenate([x, (g[-self.num :] - lower) / self.b])
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

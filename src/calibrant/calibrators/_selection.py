@@ -32,8 +32,8 @@ Criterion = Literal["nll", "brier"]
 NONE = "none"
 # Methods of K^2 numbers are tried by themselves only up to this many classes.
 MATRIX_CLASSES = 200
-# Evidence against the model as it is, in nats, without which it is kept: a factor of 100.
-EVIDENCE = math.log(100)
+# Evidence against the model as it is, in nats, without which it is kept: a factor of 20.
+EVIDENCE = math.log(20)
 AUTOMATIC = ("temperature", "ensemble_temperature", "vector", "structured_vector", "beta")
 AUTOMATIC_DENSE = ("structured_matrix",)
 
@@ -94,8 +94,8 @@ def select_calibrator(
     The model is left as it is unless the samples speak clearly against it. A candidate that has no
     optimum inside its bounds, as temperature scaling where every prediction is right, is no
     candidate; and the others need evidence: a product over the samples, of the probability of the
-    label out of fold divided by the one before, of at least 100. Were the model's probabilities
-    right, a calibrator fitted to other samples would reach that once in a hundred times at most.
+    label out of fold divided by the one before, of at least 20. Were the model's probabilities
+    right, a calibrator fitted to other samples would reach that in 5 % of all cases at most.
     With the Brier score the factors are 1 + (fall of the loss) / 4, for which the same holds.
 
     Parameters
@@ -229,7 +229,7 @@ def _choose(trials: list[_Trial], criterion: Criterion, standard_errors: float) 
 
 
 def _clear_of_doubt(sound: list[_Trial], criterion: Criterion) -> list[_Trial]:
-    """The model as it is, and what the samples clearly prefer to it."""
+    """The model as it is, first, and what the samples clearly prefer to it."""
     before = next((t for t in sound if t.name == NONE), None)
     if before is None:  # its loss is infinite
         return sound
@@ -278,7 +278,7 @@ def _verdict(
         return trial.fault
     if trial is chosen:
         return f"chosen: {_reason(chosen, best, clear)}{trial.fault}"
-    if trial not in clear:
+    if trial not in clear and _mean(trial) < _mean(clear[0]):
         return f"rejected: not clearly better than the model as it is{trial.fault}"
     if trial is best:
         return f"rejected: best, but not clearly, and less simple{trial.fault}"
