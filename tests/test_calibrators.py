@@ -350,8 +350,89 @@ def test_beta_keeps_its_constraints() -> None:
 
 def test_separable_regressions_without_smoothing_raise() -> None:
     p = Predictions.from_binary(logits=[-2.0, -1.0, 1.0, 2.0], labels=[0, 0, 1, 1])
-    with pytest.raises(ConvergenceError, match="smooth=True"):
-        Platt(smooth=False).fit(p)
+    for c in (Platt(smooth=False), Beta(smooth=False)):
+        with pytest.raises(ConvergenceError, match="smooth=True"):
+            c.fit(p)
+    rng = np.random.default_rng(0)
+    score = rng.normal(0, 3, 200)
+    apart = Predictions.from_binary(logits=score, labels=(score > 0).astype(int))
+    with pytest.raises(ConvergenceError, match="class 0 found no optimum"):
+        Beta(smooth=False).fit(apart)
+    assert metrics.accuracy(Beta().fit(apart).transform(apart)) == 1
+    tied = Predictions.from_binary(logits=[-1.0, 0.0, 0.0, 1.0], labels=[0, 0, 1, 1])
+    with pytest.raises(ConvergenceError, match="smooth=True"):  # apart but for a tie
+        Beta(smooth=False).fit(tied)
+
+
+@pytest.mark.parametrize("kind", [Platt, Beta])
+@pytest.mark.parametrize("factor", [1e-3, 1e-6, 1e-9])
+def test_tiny_logits_reach_the_optimum(kind: type, factor: float) -> None:
+    """Small logits are log-odds in the limit, but for a factor and an offset."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(0, 2, (400, 3))
+    y = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    p = Predictions(logits=z * factor, labels=y)
+    got = kind(smooth=False).fit(p).transform(p).probs
+    columns = []
+    for k in range(3):
+        x = z[:, k] - z.mean(axis=1)
+
+        def loss(theta: np.ndarray, x: np.ndarray = x, hit: np.ndarray = y == k) -> float:
+            s = theta[0] * x + theta[1]
+            return float((np.logaddexp(0, s) - hit * s).mean())
+
+        found = minimize(loss, [1.0, 0.0], method="BFGS", options={"gtol": 1e-9})
+        columns.append(expit(found.x[0] * x + found.x[1]))
+    expected = np.stack(columns, axis=1)
+    expected /= expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(got, expected, atol=2e-3 if factor == 1e-3 else 2e-5)
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1e-3, 1e3])
+@pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling, StructuredVectorScaling,
+                                  StructuredMatrixScaling, Dirichlet])  # fmt: skip
+def test_the_unit_of_the_logits_is_irrelevant(kind: type, factor: float) -> None:
+    p = make(300, 4, 12)
+    scaled = Predictions(logits=p.logits * factor, labels=p.labels)
+    expected = kind().fit(p).transform(p).probs
+    np.testing.assert_allclose(kind().fit(scaled).transform(scaled).probs, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_full_matrices_of_near_separable_classes_reach_the_optimum(seed: int) -> None:
+    """Scales that differ between classes: forty steps of L-BFGS do not do."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(200, 40)) * 2
+    y = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    p = Predictions(logits=z * np.exp(2 * rng.normal(size=40)), labels=y)
+    for c in (Dirichlet(strength=0.003), StructuredMatrixScaling(strength=0.001)):
+        c.fit(p)
+        value = objective(c, p, 40)
+        parts = [torch.tensor(x, requires_grad=True) for x in (c.weight_ - np.eye(40), c.bias_)]
+        value(*parts).backward()
+        start = [torch.tensor(x, requires_grad=True) for x in (np.zeros((40, 40)), np.zeros(40))]
+        value(*start).backward()
+        left, first = (max(float(x.grad.abs().max()) for x in both) for both in (parts, start))
+        assert left < 1e-6 * first
+
+
+def test_repeated_rows_have_an_optimum() -> None:
+    rng = np.random.default_rng(3)
+    z = rng.normal(0, 3, (20, 5))
+    y = (z / 3 + rng.gumbel(size=z.shape)).argmax(axis=1)
+    z *= np.exp(rng.normal(size=5))
+    p = Predictions(logits=np.repeat(z, 50, axis=0), labels=np.repeat(y, 50))
+    for c in (Dirichlet(), StructuredMatrixScaling(), Dirichlet(strength=1e-4)):
+        out = c.fit(p).transform(p)
+        assert metrics.nll(out) < metrics.nll(TemperatureScaling().fit(p).transform(p))
+
+
+def test_a_fit_without_penalty_says_what_to_change() -> None:
+    z = np.random.default_rng(0).normal(0, 2, (100, 3))
+    p = Predictions(logits=z, labels=(z + [1, 0, 0]).argmax(axis=1))  # told apart by an offset
+    for kind in (VectorScaling, MatrixScaling, StructuredMatrixScaling, Dirichlet):
+        with pytest.raises(ConvergenceError, match="use a positive strength"):
+            kind(strength=0).fit(p)
 
 
 # --- steps and lines --------------------------------------------------------------------------

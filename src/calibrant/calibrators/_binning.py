@@ -27,7 +27,9 @@ from calibrant.metrics._sample import Ranked
 from calibrant.predictions import Confidences, Predictions
 
 Target = Literal["top", "class"]
-ROUNDING = 1e-14  # more than rounding moves a probability
+# More than rounding moves a probability, relative to it. Edges lie this much higher, so that one on
+# an edge, as 1 / 3 of three equal classes, is below it on NumPy, PyTorch and ONNX alike.
+ROUNDING = 1e-13
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -99,7 +101,8 @@ class _Binned(Calibrator):
 def bin_edges(x: Float64, weights: Float64 | None, bins: int, binning: Binning) -> Float64:
     """Inner edges of the bins of some values."""
     if binning == "width":
-        return width_edges(bins)[1:-1]
+        inner: Float64 = width_edges(bins)[1:-1] + ROUNDING
+        return inner
     w = np.ones(len(x)) if weights is None else counts(weights)
     values, number = distinct(x[w > 0])
     count = np.bincount(number, w[w > 0], len(values)).astype(np.float64)
@@ -107,7 +110,7 @@ def bin_edges(x: Float64, weights: Float64 | None, bins: int, binning: Binning) 
     # Half-way between neighbours; bins left without values lie outside [0, 1].
     padded = np.concatenate([[-1.0], values, [2.0]])
     middle: Float64 = (padded[cuts] + padded[cuts + 1]) / 2
-    return middle
+    return middle + ROUNDING * np.abs(middle)
 
 
 def bin_means(

@@ -49,6 +49,8 @@ TOLERANCE = {np.dtype(np.float64): 1e-7, np.dtype(np.float32): 1e-5}
 FREE = 1e-3
 # Gradients below this are rounding.
 ROUNDING = 1e-10
+# A mean NLL without a penalty this small is on its way to 0.
+SEPARATED = 1e-6
 # Trials of a strength need only be told apart.
 TRIAL_TOLERANCE = 1e-2
 # Steps of L-BFGS, and fewer where Newton's method can follow.
@@ -274,16 +276,15 @@ class Problem:
             if blocks:
                 theta, g = newton(gradient, theta, g, curvature=curvature_at, is_small=is_small,
                                   steps=NEWTON_STEPS)  # fmt: skip
-        rest = root.size(g)
-        if rest <= 10 * goal:
+        rest, held = root.size(g), bool(factor.all())
+        if rest <= 10 * goal and (held or mean(row_losses(self, theta), self.weight) > SEPARATED):
             return theta
+        advice = "Without a penalty separable data have none; use a positive strength."
+        if held:
+            advice = "Use another method, or a larger strength=…."
         raise ConvergenceError(
-            f"The fit stopped with a gradient of {rest:.2g}, {rest / first:.1g} of that at the "
-            + (
-                "start. Without a penalty separable data have no optimum; use a positive strength."
-                if not factor.all()
-                else "start. Use another method, or a larger strength=…."
-            )
+            f"The fit found no optimum: it stopped with a gradient of {rest:.2g}, "
+            f"{rest / first:.1g} of that at the start. {advice}"
         )
 
     def curvature(self, theta: Float64, v: Float64) -> Float64:
