@@ -326,6 +326,21 @@ def test_weights_are_repetitions(key: str, data: str) -> None:
     np.testing.assert_allclose(weighted.transform(p).probs, plain.transform(p).probs, atol=1e-6)
 
 
+@pytest.mark.parametrize("key", ["temperature", "platt as published", "beta as published",
+                                 "histogram", "isotonic, floor"])  # fmt: skip
+def test_only_ratios_of_weights_matter_without_a_prior(key: str) -> None:
+    """Weights that are not whole numbers: sums of them are not exact."""
+    p = predictions()
+    weights = np.random.default_rng(0).gamma(1, size=p.num_samples)
+    a, b = (WEIGHTED[key]().fit(p, weights=weights * c).transform(p).probs for c in (1, 0.37))
+    np.testing.assert_allclose(a, b, atol=1e-6)
+    few = weights > np.median(weights)
+    whole = WEIGHTED[key]().fit(p, weights=few * 0.3).transform(p).probs
+    np.testing.assert_allclose(
+        whole, WEIGHTED[key]().fit(p.take(few)).transform(p).probs, atol=1e-6
+    )
+
+
 def test_some_weights_choose_other_penalties() -> None:
     """The test above would see it if folds or penalties took no notice of weights."""
     z, labels = draw(150, 4, seed=31)

@@ -111,8 +111,9 @@ class _Regressions:
 
         centre = moment(np.zeros((p.num_classes, f)), 1)
         unit = np.sqrt(moment(centre, 2))
-        centre[:, -1] = 0
-        return centre, np.where(unit > FLAT * np.abs(centre), unit, 1.0)
+        unit = np.where(unit > FLAT * np.abs(centre), unit, 1.0)
+        centre[:, -1], unit[:, -1] = 0, 1  # whatever rounding made of them
+        return centre, unit
 
     def _chunks(self, slices: Iterator[slice]) -> Iterator[tuple[slice, Float64]]:
         """Rows and their features (F, n, K)."""
