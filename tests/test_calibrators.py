@@ -398,6 +398,17 @@ def test_the_unit_of_the_logits_is_irrelevant(kind: type, factor: float) -> None
     np.testing.assert_allclose(kind().fit(scaled).transform(scaled).probs, expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling, StructuredVectorScaling,
+                                  StructuredMatrixScaling, Dirichlet])  # fmt: skip
+def test_a_few_huge_logits_do_not_bound_the_temperature(kind: type) -> None:
+    """Most of the spread comes from a few rows; the optimum lies far below it."""
+    p = make(300, 4, 12)
+    z = p.logits.copy()
+    z[np.arange(20), p.labels[:20]] += 1e5
+    scale = kind(strength=1.0).fit(Predictions(logits=z, labels=p.labels)).scale_
+    assert scale == pytest.approx(1 / best_temperature(z, p.labels), rel=1e-5)
+
+
 @pytest.mark.parametrize("seed", [0, 1])
 def test_full_matrices_of_near_separable_classes_reach_the_optimum(seed: int) -> None:
     """Scales that differ between classes: forty steps of L-BFGS do not do."""

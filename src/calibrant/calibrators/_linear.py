@@ -431,7 +431,8 @@ class _Affine(Calibrator):
         return Penalty(each, each * (num_classes - 1), each)
 
     def _learn(self, p: Predictions, weights: Float64 | None) -> None:
-        beta = 1 / nll_temperature(p, weights, bounds_for(p))
+        bounds, sharpest = bounds_for(p)
+        beta = 1 / nll_temperature(p, weights, bounds, sharpest=sharpest)
         problem = Problem(p, weights, beta, self.on, self.dense)
         if self.strength == "cv":
             self.strength_ = self._best_strength(problem)

@@ -190,17 +190,20 @@ def nll_temperature(
     weights: Float64 | None,
     bounds: tuple[float, float] = BOUNDS,
     advice: str = "fit on more samples",
+    sharpest: float | None = None,
 ) -> float:
     """The temperature of least mean NLL, which is convex in beta = 1 / T.
 
     A sample of the rows gives the start; two or three passes over all rows then do. Where the
-    optimum lies beyond the bounds, the bound is taken and a warning says so.
+    optimum lies beyond the bounds, the bound is taken and a warning says so; where every prediction
+    is right, ``sharpest`` instead of the lower bound.
     """
     rows = Tempered(p)
     if _all_right(rows, weights):
         why = "every label is the predicted class, so no T above 0 has the least"
-        _warn_bound(bounds[0], why, advice)
-        return bounds[0]
+        lowest = bounds[0] if sharpest is None else sharpest
+        _warn_bound(lowest, why, advice)
+        return lowest
     limits = (1 / bounds[1], 1 / bounds[0])
     beta = 1.0
     if p.num_samples > 4 * SAMPLE_ROWS:
@@ -218,13 +221,14 @@ def nll_temperature(
     return 1 / beta
 
 
-def bounds_for(p: Predictions) -> tuple[float, float]:
+def bounds_for(p: Predictions) -> tuple[tuple[float, float], float]:
     """Bounds that follow the scale of the logits, so that their unit does not matter.
 
-    At the lower one a typical row is all but certain, at the upper one all but uniform.
+    They are wide, since a few rows can set the scale. At the last temperature given, the one to
+    take where no T above 0 is best, a typical row is all but certain.
     """
     spread = logit_spread(p) or 1.0
-    return spread / 100, spread * 1e6
+    return (spread * 1e-8, spread * 1e6), spread / 100
 
 
 def _all_right(rows: Tempered, weights: Float64 | None) -> bool:
