@@ -300,33 +300,78 @@ def test_impossible_label_is_refused(make: Callable[[], Calibrator], name: str) 
         make().fit(p)
 
 
-def test_weights_are_repetitions() -> None:
-    """But for equal-mass bins, whose sizes are whole numbers of samples."""
-    z, labels = draw(200, 4, seed=31)
-    times = np.random.default_rng(0).integers(0, 4, 200)
+WEIGHTED = {
+    **CALIBRATORS,
+    **{name: make for name, make in FACTORIES.items() if name != "cross-fitted"},
+    "platt as published": lambda: Platt(smooth=False),
+    "beta as published": lambda: Beta(smooth=False),
+    "isotonic, floor": lambda: Isotonic(floor=0.001),
+    "dirichlet, fixed": lambda: Dirichlet(strength=0.1),
+}
+
+
+@pytest.mark.parametrize("key", WEIGHTED)
+@pytest.mark.parametrize("data", ["plain", "skewed"])
+def test_weights_are_repetitions(key: str, data: str) -> None:
+    """Penalties, priors, folds and bins included."""
+    z, labels = draw(150, 4, seed=31)
+    if data == "skewed":  # where penalties are chosen that are not the usual ones
+        z = z * np.array([2.0, 1.0, 1.0, 0.4]) + np.array([1.0, 0.0, 0.0, -1.0])
+    times = np.random.default_rng(0).integers(0, 4, 150)
     p = Predictions(logits=z, labels=labels)
-    repeated = p.take(np.repeat(np.arange(200), times))
-    ratio = times.sum() / 200
-    for make in (
-        TemperatureScaling,
-        lambda: TemperatureScaling(objective="ece"),
-        lambda: TemperatureScaling(objective="soft_ece"),
-        EnsembleTemperature,
-        lambda: Platt(smooth=False),
-        lambda: Beta(smooth=False),
-        HistogramBinning,
-        lambda: HistogramBinning(target="class", floor=0),
-        lambda: ScalingBinning(binning="width"),
-        lambda: Isotonic(floor=0.001),
-        lambda: VectorScaling(strength=0.1),
-        lambda: StructuredMatrixScaling(strength=0.1),
-    ):
-        weighted, plain = make(), make()
-        if hasattr(plain, "strength"):  # in units of 1 / N, and N differs
-            plain.strength *= ratio
-        a = weighted.fit(p, weights=times * 0.37).transform(p).probs
-        b = plain.fit(repeated).transform(p).probs
-        np.testing.assert_allclose(a, b, atol=3e-6, err_msg=repr(weighted))
+    repeated = p.take(np.random.default_rng(1).permutation(np.repeat(np.arange(150), times)))
+    weighted = WEIGHTED[key]().fit(p, weights=times)
+    plain = WEIGHTED[key]().fit(repeated)
+    assert getattr(weighted, "strength_", 0) == pytest.approx(getattr(plain, "strength_", 0))
+    np.testing.assert_allclose(weighted.transform(p).probs, plain.transform(p).probs, atol=1e-6)
+
+
+@pytest.mark.parametrize("key", ["temperature", "platt as published", "beta as published",
+                                 "histogram", "isotonic, floor"])  # fmt: skip
+def test_only_ratios_of_weights_matter_without_a_prior(key: str) -> None:
+    """Weights that are not whole numbers: sums of them are not exact."""
+    p = predictions()
+    weights = np.random.default_rng(0).gamma(1, size=p.num_samples)
+    a, b = (WEIGHTED[key]().fit(p, weights=weights * c).transform(p).probs for c in (1, 0.37))
+    np.testing.assert_allclose(a, b, atol=1e-6)
+    few = weights > np.median(weights)
+    whole = WEIGHTED[key]().fit(p, weights=few * 0.3).transform(p).probs
+    np.testing.assert_allclose(
+        whole, WEIGHTED[key]().fit(p.take(few)).transform(p).probs, atol=1e-6
+    )
+
+
+def test_some_weights_choose_other_penalties() -> None:
+    """The test above would see it if folds or penalties took no notice of weights."""
+    z, labels = draw(150, 4, seed=31)
+    p = Predictions(logits=z, labels=labels)
+    once, often = (
+        StructuredVectorScaling(strength=1.0).fit(p, weights=np.full(150, w)) for w in (1, 20)
+    )
+    assert np.abs(once.transform(p).probs - often.transform(p).probs).max() > 1e-3
+
+
+def test_weights_of_one_sample_in_all_are_said() -> None:
+    p = predictions()
+    shares = np.full(p.num_samples, 1 / p.num_samples)
+    with pytest.warns(CalibrationWarning, match="weights sum to 1, so all samples together"):
+        StructuredVectorScaling(strength=1.0).fit(p, weights=shares)
+
+
+def test_groups_without_weight_are_refused() -> None:
+    z, labels = draw(60, 3, seed=33)
+    p, group = Predictions(logits=z, labels=labels), np.arange(60) % 2
+    with pytest.raises(InputError, match="weights must not be all 0 in a group"):
+        TemperatureScaling().fit(p, weights=group, groups=group)
+
+
+@pytest.mark.parametrize("fraction", [0.37, 1 / 3])
+def test_bins_of_equal_mass_take_other_weights_as_ratios(fraction: float) -> None:
+    z, labels = draw(150, 4, seed=31)
+    p = Predictions(logits=z, labels=labels)
+    a = HistogramBinning(binning="mass").fit(p, weights=np.full(150, fraction))
+    b = HistogramBinning(binning="mass").fit(p)
+    np.testing.assert_allclose(a.edges_, b.edges_)
 
 
 def test_groups() -> None:
@@ -436,6 +481,43 @@ def test_module_and_onnx_agree_with_numpy(
     np.testing.assert_allclose(probs, expected, atol=1e-5)
     (few,) = session.run(["probabilities"], {"logits": z[:3]})  # any number of rows
     np.testing.assert_allclose(few, expected[:3], atol=1e-5)
+
+
+EDGED = {
+    "top": HistogramBinning,
+    "top, equal mass": lambda: HistogramBinning(binning="mass"),
+    "class": lambda: HistogramBinning(target="class"),
+    "class, equal mass": lambda: HistogramBinning(target="class", binning="mass"),
+    "scaling": lambda: ScalingBinning(binning="width"),
+    "scaling of classes": lambda: ScalingBinning(binning="width", target="class"),
+    "isotonic": Isotonic,
+}
+
+
+@pytest.mark.parametrize("num_classes", range(2, 21))
+def test_probabilities_on_edges_agree_everywhere(num_classes: int, tmp_path: Path) -> None:
+    """Equal probabilities 1 / m, and b / 15, on the edges of fifteen bins."""
+    import onnxruntime
+
+    k, rng = num_classes, np.random.default_rng(num_classes)
+    level = [[0.0] * m + [-90.0] * (k - m) for m in range(1, k + 1)]
+    tops = np.arange(1, 15) / 15
+    edges = [[math.log(t), *[math.log((1 - t) / (k - 1))] * (k - 1)] for t in tops]
+    rows = np.array(level + edges, dtype=np.float32)
+    z = np.concatenate([rows, rows + np.float32(3), rng.normal(0, 2, (60, k)).astype(np.float32)])
+    labels = (z * 0.7 + rng.gumbel(size=z.shape)).argmax(axis=1)
+    p = Predictions(logits=z, labels=labels)
+    for name, make in EDGED.items():
+        c = make().fit(p)
+        expected = c.transform(p).probs
+        got = torch.softmax(c.to_module()(torch.from_numpy(z)), dim=1).numpy()
+        np.testing.assert_allclose(got, expected, atol=1e-6, err_msg=name)
+        c.to_onnx(tmp_path / "c.onnx")
+        session = onnxruntime.InferenceSession(str(tmp_path / "c.onnx"))
+        (probs,) = session.run(None, {"logits": z})
+        np.testing.assert_allclose(probs, expected, atol=1e-6, err_msg=name)
+        shifted = expected[len(rows) : len(rows) + len(level)]
+        np.testing.assert_allclose(shifted, expected[: len(level)], atol=1e-6, err_msg=name)
 
 
 def test_module_exports_and_keeps_its_state(make: Callable[[], Calibrator]) -> None:

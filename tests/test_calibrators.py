@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize, minimize_scalar
+from scipy.optimize import brentq, minimize, minimize_scalar
 from scipy.special import expit, log_softmax, logsumexp, softmax
 
 from calibrant import InputError, Predictions, metrics
@@ -31,6 +31,7 @@ from calibrant.calibrators import (
     StructuredVectorScaling,
     TemperatureScaling,
     VectorScaling,
+    automatic,
     select_calibrator,
 )
 from calibrant.calibrators._temperature import soft_binned_ece
@@ -349,8 +350,100 @@ def test_beta_keeps_its_constraints() -> None:
 
 def test_separable_regressions_without_smoothing_raise() -> None:
     p = Predictions.from_binary(logits=[-2.0, -1.0, 1.0, 2.0], labels=[0, 0, 1, 1])
-    with pytest.raises(ConvergenceError, match="smooth=True"):
-        Platt(smooth=False).fit(p)
+    for c in (Platt(smooth=False), Beta(smooth=False)):
+        with pytest.raises(ConvergenceError, match="smooth=True"):
+            c.fit(p)
+    rng = np.random.default_rng(0)
+    score = rng.normal(0, 3, 200)
+    apart = Predictions.from_binary(logits=score, labels=(score > 0).astype(int))
+    with pytest.raises(ConvergenceError, match="class 0 found no optimum"):
+        Beta(smooth=False).fit(apart)
+    assert metrics.accuracy(Beta().fit(apart).transform(apart)) == 1
+    tied = Predictions.from_binary(logits=[-1.0, 0.0, 0.0, 1.0], labels=[0, 0, 1, 1])
+    with pytest.raises(ConvergenceError, match="smooth=True"):  # apart but for a tie
+        Beta(smooth=False).fit(tied)
+
+
+@pytest.mark.parametrize("kind", [Platt, Beta])
+@pytest.mark.parametrize("factor", [1e-3, 1e-6, 1e-9])
+def test_tiny_logits_reach_the_optimum(kind: type, factor: float) -> None:
+    """Small logits are log-odds in the limit, but for a factor and an offset."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(0, 2, (400, 3))
+    y = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    p = Predictions(logits=z * factor, labels=y)
+    got = kind(smooth=False).fit(p).transform(p).probs
+    columns = []
+    for k in range(3):
+        x = z[:, k] - z.mean(axis=1)
+
+        def loss(theta: np.ndarray, x: np.ndarray = x, hit: np.ndarray = y == k) -> float:
+            s = theta[0] * x + theta[1]
+            return float((np.logaddexp(0, s) - hit * s).mean())
+
+        found = minimize(loss, [1.0, 0.0], method="BFGS", options={"gtol": 1e-9})
+        columns.append(expit(found.x[0] * x + found.x[1]))
+    expected = np.stack(columns, axis=1)
+    expected /= expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(got, expected, atol=2e-3 if factor == 1e-3 else 2e-5)
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1e-3, 1e3])
+@pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling, StructuredVectorScaling,
+                                  StructuredMatrixScaling, Dirichlet])  # fmt: skip
+def test_the_unit_of_the_logits_is_irrelevant(kind: type, factor: float) -> None:
+    p = make(300, 4, 12)
+    scaled = Predictions(logits=p.logits * factor, labels=p.labels)
+    expected = kind().fit(p).transform(p).probs
+    np.testing.assert_allclose(kind().fit(scaled).transform(scaled).probs, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling, StructuredVectorScaling,
+                                  StructuredMatrixScaling, Dirichlet])  # fmt: skip
+def test_a_few_huge_logits_do_not_bound_the_temperature(kind: type) -> None:
+    """Most of the spread comes from a few rows; the optimum lies far below it."""
+    p = make(300, 4, 12)
+    z = p.logits.copy()
+    z[np.arange(20), p.labels[:20]] += 1e5
+    scale = kind(strength=1.0).fit(Predictions(logits=z, labels=p.labels)).scale_
+    assert scale == pytest.approx(1 / best_temperature(z, p.labels), rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_full_matrices_of_near_separable_classes_reach_the_optimum(seed: int) -> None:
+    """Scales that differ between classes: forty steps of L-BFGS do not do."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(200, 40)) * 2
+    y = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    p = Predictions(logits=z * np.exp(2 * rng.normal(size=40)), labels=y)
+    for c in (Dirichlet(strength=0.003), StructuredMatrixScaling(strength=0.001)):
+        c.fit(p)
+        value = objective(c, p, 40)
+        parts = [torch.tensor(x, requires_grad=True) for x in (c.weight_ - np.eye(40), c.bias_)]
+        value(*parts).backward()
+        start = [torch.tensor(x, requires_grad=True) for x in (np.zeros((40, 40)), np.zeros(40))]
+        value(*start).backward()
+        left, first = (max(float(x.grad.abs().max()) for x in both) for both in (parts, start))
+        assert left < 1e-6 * first
+
+
+def test_repeated_rows_have_an_optimum() -> None:
+    rng = np.random.default_rng(3)
+    z = rng.normal(0, 3, (20, 5))
+    y = (z / 3 + rng.gumbel(size=z.shape)).argmax(axis=1)
+    z *= np.exp(rng.normal(size=5))
+    p = Predictions(logits=np.repeat(z, 50, axis=0), labels=np.repeat(y, 50))
+    for c in (Dirichlet(), StructuredMatrixScaling(), Dirichlet(strength=1e-4)):
+        out = c.fit(p).transform(p)
+        assert metrics.nll(out) < metrics.nll(TemperatureScaling().fit(p).transform(p))
+
+
+def test_a_fit_without_penalty_says_what_to_change() -> None:
+    z = np.random.default_rng(0).normal(0, 2, (100, 3))
+    p = Predictions(logits=z, labels=(z + [1, 0, 0]).argmax(axis=1))  # told apart by an offset
+    for kind in (VectorScaling, MatrixScaling, StructuredMatrixScaling, Dirichlet):
+        with pytest.raises(ConvergenceError, match="use a positive strength"):
+            kind(strength=0).fit(p)
 
 
 # --- steps and lines --------------------------------------------------------------------------
@@ -527,6 +620,92 @@ def test_selection_prefers_nothing_for_calibrated_data() -> None:
     p = Predictions(logits=z, labels=(z + rng.gumbel(size=z.shape)).argmax(axis=1))
     assert select_calibrator(p).chosen == "none"
     assert select_calibrator(p, criterion="brier").chosen == "none"
+
+
+# --- few or no errors -------------------------------------------------------------------------
+
+
+def good_model(
+    num_samples: int, num_classes: int, errors: int, seed: int
+) -> tuple[Predictions, Predictions, np.ndarray]:
+    """A calibrated model that errs once in ``num_samples``: validation, test, truth of the test."""
+    rng = np.random.default_rng(seed)
+
+    def logits(size: int) -> np.ndarray:
+        z = rng.normal(size=(size, num_classes))
+        z[np.arange(size), rng.integers(num_classes, size=size)] += rng.gamma(4.0, 1.0, size)
+        return z
+
+    few = logits(2000)
+    scale = brentq(
+        lambda s: (1 - softmax(s * few, axis=1).max(axis=1)).mean() - 1 / num_samples, 0.01, 100
+    )
+    for _ in range(1000):
+        z = scale * logits(num_samples)
+        p = Predictions(logits=z, labels=(z + rng.gumbel(size=z.shape)).argmax(axis=1))
+        if (~p.correct).sum() == errors:
+            break
+    z = scale * logits(5000)
+    test = Predictions(logits=z, labels=z.argmax(axis=1))
+    return p, test, softmax(z, axis=1)
+
+
+@pytest.mark.parametrize("errors", [0, 1])
+@pytest.mark.parametrize(("num_samples", "num_classes"), [(10, 2), (50, 5), (300, 3)])
+def test_good_models_are_left_alone(num_samples: int, num_classes: int, errors: int) -> None:
+    """A short version of benchmarks/selection.py."""
+    p, test, truth = good_model(num_samples, num_classes, errors, 0)
+    assert (~p.correct).sum() == errors
+    found = automatic(p)
+    change = test.log_probs - found.calibrator.transform(test).log_probs
+    assert (truth * change).sum(axis=1).mean() < 0.002
+    verdicts = {c.name: c.verdict for c in found.candidates}
+    assert verdicts["none"] == "chosen: these samples do not show that a change would help"
+    for name in ("temperature", "ensemble_temperature", "vector", "structured_matrix"):
+        if errors == 0:
+            assert verdicts[name] == "rejected: no optimum inside its bounds"
+
+
+def test_clear_faults_are_calibrated_without_errors_too() -> None:
+    """All right at a confidence of 50 %: nothing tells T, but the model is clearly too timid."""
+    z, labels = np.eye(4)[np.arange(200) % 4] * math.log(3), np.arange(200) % 4
+    p = Predictions(logits=z, labels=labels)
+    found = automatic(p)
+    assert found.chosen == "beta"
+    confidence = found.calibrator.transform(p).confidence
+    assert ((confidence > 0.9) & (confidence < 1 - 1e-3)).all()
+
+
+def test_a_few_samples_suffice_where_the_fault_is_gross() -> None:
+    z, labels = draw(60, 4, temperature=8.0, seed=2)
+    assert automatic(Predictions(logits=z, labels=labels)).chosen != "none"
+
+
+@pytest.mark.parametrize("kind", [EnsembleTemperature, ScalingBinning, VectorScaling,
+                                  StructuredVectorScaling, StructuredMatrixScaling, MatrixScaling,
+                                  Dirichlet])  # fmt: skip
+def test_no_optimum_is_said_by_every_method_with_a_temperature(kind: type) -> None:
+    z, _ = draw(60, 4, seed=1)
+    with pytest.warns(CalibrationWarning, match="every label is the predicted class") as caught:
+        kind().fit(Predictions(logits=z, labels=z.argmax(axis=1)))
+    assert "bounds=" not in str(caught[0].message)  # an option it does not have
+
+
+@pytest.mark.parametrize("temperature", [0.02, 0.0125, 60.0])
+@pytest.mark.parametrize("kind", [EnsembleTemperature, ScalingBinning])
+def test_temperatures_far_from_one(kind: type, temperature: float) -> None:
+    """The same range as TemperatureScaling, and so nearly the same calibration."""
+    z, labels = draw(4000, 5, temperature=1.0, seed=3, dtype="float64")
+    p = Predictions(logits=z * temperature, labels=labels)
+    c, plain = kind().fit(p), TemperatureScaling().fit(p)
+    assert c.temperature_ == plain.temperature_
+    assert metrics.ece(c.transform(p)) < metrics.ece(plain.transform(p)) + 0.01
+
+
+def test_selection_without_any_sound_candidate_is_said() -> None:
+    p = Predictions(logits=np.tile([0.0, 1.0, -np.inf], (30, 1)), labels=np.full(30, 2))
+    with pytest.raises(ConvergenceError, match="No candidate has a finite loss: none rejected"):
+        select_calibrator(p, ["temperature"])
 
 
 def test_real_resnet(shared: Path) -> None:

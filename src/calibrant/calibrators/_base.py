@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +13,15 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from calibrant._arrays import Bool, Float, Float64, over_chunks, to_floats, to_numpy
-from calibrant._checks import InputError, NotFittedError, refuse
+from calibrant._checks import CalibrationWarning, InputError, NotFittedError, refuse
 from calibrant.calibrators._ops import NumpyOps
 from calibrant.calibrators._scores import logit_chunk
 from calibrant.inference import Interval, intervals
 from calibrant.predictions import Predictions
 
 SUMMARISED = ("nll", "ece")
+# Weights that sum to no more are shares, not counts.
+ONE_SAMPLE = 1 + 1e-6
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,9 @@ class Calibrator(Learner):
         p
             Predictions the model was not trained on.
         weights
-            Shape (N,), how much each sample counts. Only their ratios matter.
+            Shape (N,), how often each sample counts: a weight of 2 does the same as having the
+            sample twice. Penalties and priors weigh as much as a fixed number of samples, so
+            weights that are meant as ratios should have a mean of 1.
         groups
             Shape (N,), a name or number a sample. A calibrator is fitted to each group
             (``groups_`` holds them by name) and ``transform`` then needs the groups too.
@@ -115,8 +120,9 @@ class Calibrator(Learner):
         """Fit without holding on to the data: for folds, groups and steps."""
         self._check()
         self._forget()
-        if weights is not None and weights.sum() > 0:
-            weights = weights / weights.mean()
+        if weights is not None and not weights.any():
+            rule, got = "must not be all 0 in a group, or outside a fold", "got only zeros"
+            raise refuse("weights", rule, got, "Drop samples that should not count.")
         self._learn(p, weights)
         self._remember(p)
         return self
@@ -349,7 +355,7 @@ def _tidy(out: Float, z: Float, *, keep: bool, gives: str) -> None:
 
 
 def _check_weights(weights: Any, num_samples: int) -> Float64 | None:
-    """Weights with mean 1."""
+    """Weights as float64."""
     if weights is None:
         return None
     array = to_floats(weights, "weights").astype(np.float64)
@@ -361,7 +367,14 @@ def _check_weights(weights: Any, num_samples: int) -> Float64 | None:
         rule = "must be finite, not negative, and not all 0"
         got = f"got {array.min():.6g} … {array.max():.6g}"
         raise refuse("weights", rule, got, "Drop samples that should not count.")
-    return array * (num_samples / total)
+    if total <= ONE_SAMPLE < num_samples:
+        warnings.warn(
+            f"weights sum to {total:.3g}, so all samples together count as one. Where only their "
+            f"ratios are meant, multiply them by {num_samples / total:.3g}: their mean is then 1.",
+            CalibrationWarning,
+            stacklevel=3,
+        )
+    return array
 
 
 def _check_groups(groups: Any, num_samples: int) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 from calibrant._arrays import Float64
 from calibrant._checks import InputError, check_bins, check_choice, is_number, refuse
 from calibrant.calibrators._base import Calibrator
-from calibrant.calibrators._columns import class_columns, confidence_column, distinct
+from calibrant.calibrators._columns import class_columns, confidence_column, counts, distinct
 from calibrant.calibrators._maps import (
     check_map,
     normalised,
@@ -21,13 +21,15 @@ from calibrant.calibrators._maps import (
     top_confidence,
     with_confidence,
 )
-from calibrant.calibrators._temperature import nll_quiet
+from calibrant.calibrators._temperature import nll_temperature
 from calibrant.metrics._binning import Binning, bin_cuts, width_edges
 from calibrant.metrics._sample import Ranked
 from calibrant.predictions import Confidences, Predictions
 
 Target = Literal["top", "class"]
-ROUNDING = 1e-14  # more than rounding moves a probability
+# More than rounding moves a probability, relative to it. Edges lie this much higher, so that one on
+# an edge, as 1 / 3 of three equal classes, is below it on NumPy, PyTorch and ONNX alike.
+ROUNDING = 1e-13
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -99,14 +101,16 @@ class _Binned(Calibrator):
 def bin_edges(x: Float64, weights: Float64 | None, bins: int, binning: Binning) -> Float64:
     """Inner edges of the bins of some values."""
     if binning == "width":
-        return width_edges(bins)[1:-1]
-    values, number = distinct(x)
-    count = np.bincount(number, weights, len(values)).astype(np.float64)
+        inner: Float64 = width_edges(bins)[1:-1] + ROUNDING
+        return inner
+    w = np.ones(len(x)) if weights is None else counts(weights)
+    values, number = distinct(x[w > 0])
+    count = np.bincount(number, w[w > 0], len(values)).astype(np.float64)
     cuts = bin_cuts(Ranked(values, count, count), bins, "mass")[1:-1]
     # Half-way between neighbours; bins left without values lie outside [0, 1].
     padded = np.concatenate([[-1.0], values, [2.0]])
     middle: Float64 = (padded[cuts] + padded[cuts + 1]) / 2
-    return middle
+    return middle + ROUNDING * np.abs(middle)
 
 
 def bin_means(
@@ -204,7 +208,7 @@ class ScalingBinning(_Binned):
         return self.target == "top"
 
     def _learn(self, p: Predictions, weights: Float64 | None) -> None:
-        self.temperature_ = nll_quiet(p, weights)
+        self.temperature_ = nll_temperature(p, weights)
         if self.target == "top":
             columns = iter([confidence_column(p, self.temperature_)])
         else:

@@ -12,7 +12,7 @@ from calibrant._arrays import Float64
 from calibrant._checks import ConvergenceError, InputError
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._maps import probabilities
-from calibrant.calibrators._temperature import nll_quiet
+from calibrant.calibrators._temperature import nll_temperature
 from calibrant.calibrators._tempered import Tempered
 from calibrant.predictions import Predictions
 
@@ -27,8 +27,8 @@ EDGE = 1e-8
 class EnsembleTemperature(Calibrator):
     """Ensemble temperature scaling: w1 softmax(z / T) + w2 softmax(z) + w3 / K.
 
-    T is the temperature of least NLL; the weights, on the simplex, are those of least NLL given T.
-    Keeps every prediction.
+    T is the temperature of least NLL, with the bounds and warnings of ``TemperatureScaling``; the
+    weights, on the simplex, are those of least NLL given T. Keeps every prediction.
 
     References
     ----------
@@ -43,7 +43,7 @@ class EnsembleTemperature(Calibrator):
     mixture_: Float64 = field(init=False)
 
     def _learn(self, p: Predictions, weights: Float64 | None) -> None:
-        self.temperature_ = nll_quiet(p, weights)
+        self.temperature_ = nll_temperature(p, weights)
         rows = Tempered(p)
         parts = [
             np.exp(beta * rows.label - rows.sums(beta, 0)[0]) for beta in (1 / self.temperature_, 1)

@@ -76,7 +76,8 @@ class Isotonic(_Lines):
             raise refuse("floor", "must lie in [0, 0.5)", f"got {self.floor!r}", "Try 0.001.")
 
     def _learn(self, p: Predictions, weights: Float64 | None) -> None:
-        least = 1 / (2 * p.num_samples + 2) if self.floor is None else self.floor
+        n = p.num_samples if weights is None else float(weights.sum())
+        least = 1 / (2 * n + 2) if self.floor is None else self.floor
         tables = []
         for x, hit in class_columns(p):
             knots, values = isotonic_knots(x, hit, weights)
@@ -137,7 +138,7 @@ class Spline(_Lines):
         hits = np.bincount(number, (w * p.correct)[w > 0]).astype(np.float64)
         least = (1 + 1e-5) / p.num_classes
         knots, values = _spline_map(x, count, hits, self.knots, self.POINTS)
-        most = 1 - 1 / (2 * p.num_samples + 2)
+        most = 1 - 1 / (2 * count.sum() + 2)
         self._set([(knots, np.clip(values, least, max(most, least)))])
 
     def _forward(self, ops: Any, z: Any, learned: Any) -> Any:

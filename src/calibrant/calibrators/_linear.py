@@ -34,12 +34,12 @@ from calibrant._checks import (
     check_seed,
 )
 from calibrant.calibrators._base import Calibrator
-from calibrant.calibrators._descent import descend
+from calibrant.calibrators._descent import Product, descend, newton
 from calibrant.calibrators._maps import TINY
 from calibrant.calibrators._ops import NumpyOps
-from calibrant.calibrators._scores import label_logits, logit_chunk, working_dtype
-from calibrant.calibrators._temperature import nll_quiet
-from calibrant.calibrators._tempered import LARGEST_EXPONENT, Tempered
+from calibrant.calibrators._scores import label_logits, logit_chunk, row_hash, working_dtype
+from calibrant.calibrators._temperature import bounds_for, nll_temperature
+from calibrant.calibrators._tempered import LARGEST_EXPONENT, Tempered, mean
 from calibrant.predictions import Predictions
 
 Features = Literal["logits", "log_probs"]
@@ -49,8 +49,17 @@ TOLERANCE = {np.dtype(np.float64): 1e-7, np.dtype(np.float32): 1e-5}
 FREE = 1e-3
 # Gradients below this are rounding.
 ROUNDING = 1e-10
+# A mean NLL without a penalty this small is on its way to 0.
+SEPARATED = 1e-6
 # Trials of a strength need only be told apart.
 TRIAL_TOLERANCE = 1e-2
+# Steps of L-BFGS, and fewer where Newton's method can follow.
+STEPS = 2000
+FEW_STEPS = 40
+NEWTON_STEPS = 200
+# The most classes, and samples, of which curvature is taken in blocks: (K + 1)² numbers a class.
+BLOCK_CLASSES = 200
+BLOCK_ROWS = 2000
 STRENGTHS = (10.0, 1.0, 0.1, 0.01, 0.001)
 FOLDS = 4
 # Standard errors by which another strength must be better than the usual one.
@@ -89,13 +98,21 @@ class Problem:
     @cached_property
     def weight(self) -> Float64:
         """Weight of each row in the mean."""
-        n = self.p.num_samples
-        return np.full(n, 1 / n) if self.weights is None else self.weights / n
+        return self.counts / self.size
+
+    @property
+    def counts(self) -> Float64:
+        """How often each row counts."""
+        return np.ones(self.p.num_samples) if self.weights is None else self.weights
+
+    @cached_property
+    def size(self) -> float:
+        """Number of samples, those that count twice counted twice."""
+        return float(self.counts.sum())
 
     def without(self, held: Bool) -> Problem:
         """The same problem with some rows weighed 0: no copy of the scores is made."""
-        weights = np.where(held, 0.0, 1.0 if self.weights is None else self.weights)
-        part = replace(self, weights=weights / max(float(weights.mean()), TINY))
+        part = replace(self, weights=np.where(held, 0.0, self.counts))
         for name in ("shift", "impossible", "reach"):  # these do not depend on weights
             part.__dict__[name] = getattr(self, name)
         return part
@@ -228,31 +245,84 @@ class Problem:
     def minimise(
         self, penalty: Penalty, *, start: Float64 | None = None, tolerance: float | None = None
     ) -> Float64:
-        """D and b of least mean NLL plus penalty."""
+        """D and b of least mean NLL plus penalty.
+
+        L-BFGS, guided by the curvature at the start; where that does not do, Newton's method.
+        """
         factor = self.penalties(penalty)
         at_zero, *curvature = self.start
         root = _Root.of(curvature, factor, dense=self.dense)
-
-        def gradient(u: Float64) -> Float64:
-            theta = root.theta(u)
-            return root.gradient(self.gradient(theta) + 2 * factor * theta)
-
-        g = root.gradient(at_zero)  # the penalty is flat there
-        u = np.zeros(len(factor))
-        first = float(np.abs(g).max())
+        first = root.size(at_zero)  # the penalty is flat there
         goal = max((tolerance or TOLERANCE[self.dtype]) * first, ROUNDING)
+
+        def gradient(theta: Float64) -> Float64:
+            return self.gradient(theta) + 2 * factor * theta
+
+        theta, g = np.zeros(len(factor)), at_zero
         if start is not None:
-            u = root.coordinates(start)
-            g = gradient(u)
+            theta, g = start, gradient(start)
+
+        def is_small(g: Float64) -> bool:
+            return root.size(g) <= goal
+
+        def curvature_at(theta: Float64) -> tuple[Product, Product]:
+            inverse = self.blocks_at(theta, factor).inverse
+            return (lambda v: self.curvature(theta, v) + 2 * factor * v), inverse
+
+        blocks = self.dense and self.num_classes <= BLOCK_CLASSES
         with one_blas_thread():
-            u, left = descend(gradient, u, g, goal)
-        rest = float(np.abs(left).max())
-        if rest <= 10 * goal:
-            return root.theta(u)
+            theta, g = descend(gradient, theta, g, inverse=root.inverse, is_small=is_small,
+                               steps=FEW_STEPS if blocks else STEPS)  # fmt: skip
+            if blocks:
+                theta, g = newton(gradient, theta, g, curvature=curvature_at, is_small=is_small,
+                                  steps=NEWTON_STEPS)  # fmt: skip
+        rest, held = root.size(g), bool(factor.all())
+        if rest <= 10 * goal and (held or mean(row_losses(self, theta), self.weight) > SEPARATED):
+            return theta
+        advice = "Without a penalty separable data have none; use a positive strength."
+        if held:
+            advice = "Use another method, or a larger strength=…."
         raise ConvergenceError(
-            f"The fit stopped with a gradient of {rest:.2g}, {rest / first:.1g} of that at the "
-            "start. With strength=0 separable data have no optimum; use a positive strength."
+            f"The fit found no optimum: it stopped with a gradient of {rest:.2g}, "
+            f"{rest / first:.1g} of that at the start. {advice}"
         )
+
+    def curvature(self, theta: Float64, v: Float64) -> Float64:
+        """The second derivative of the mean NLL, for a full D, times v."""
+        d, b = self.split(theta)
+        along, offset = self.split(v)
+        k = self.num_classes
+
+        def work(slices: Iterator[slice]) -> Float64:
+            slope, total = np.zeros((k, k)), np.zeros(k)
+            for rows in slices:
+                f = self.beta * self.shifted(rows).astype(np.float64)
+                q = np.exp(NumpyOps.log_softmax(f + f @ d.T + b))
+                change = f @ along.T + offset
+                r = q * (change - np.vecdot(q, change)[:, None]) * self.weight[rows][:, None]
+                slope += r.T @ f
+                total += r.sum(axis=0)
+            return np.concatenate([slope.ravel(), total])
+
+        found: Float64 = np.sum(over_chunks(work, *self.p._scores.shape), axis=0)
+        return found
+
+    def blocks_at(self, theta: Float64, factor: Float64) -> _Blocks:
+        """The curvature at theta of each row of a full D and its offset.
+
+        Of many samples every so many will do: it only guides.
+        """
+        k = self.num_classes
+        some = np.arange(0, self.p.num_samples, -(-self.p.num_samples // BLOCK_ROWS))
+        part = replace(self, p=self.p.take(some), weights=self.counts[some])
+        d, b = self.split(theta)
+        f = self.beta * part.shifted(slice(None)).astype(np.float64)
+        q = np.exp(NumpyOps.log_softmax(f + f @ d.T + b))
+        q *= (1 - q) * part.weight[:, None]
+        wide = np.concatenate([f, np.ones((len(f), 1))], axis=1)
+        blocks = np.stack([(wide * column[:, None]).T @ wide for column in q.T])
+        held = np.concatenate([factor[:-k].reshape(k, k), factor[-k:, None]], axis=1)
+        return _Blocks.of(blocks, held)
 
 
 def _counted(labels: Int, weights: Float64, num_classes: int) -> Float64:
@@ -273,8 +343,28 @@ def _softmax(e: Float) -> Float:
 
 
 @dataclass(frozen=True)
+class _Blocks:
+    """Inverse curvature of each row of a full D with its offset, (K, K + 1, K + 1)."""
+
+    inverses: Float64
+
+    @classmethod
+    def of(cls, blocks: Float64, held: Float64) -> _Blocks:
+        eye = np.eye(blocks.shape[1])
+        total = blocks + 2 * held[:, :, None] * eye
+        size = np.maximum(np.einsum("kii->k", total), TINY)[:, None, None]
+        return cls(np.linalg.inv(total + 1e-13 * size * eye))
+
+    def inverse(self, g: Float64) -> Float64:
+        k = len(self.inverses)
+        rows = np.concatenate([g[:-k].reshape(k, k), g[-k:, None]], axis=1)
+        out = np.matmul(self.inverses, rows[:, :, None])[:, :, 0]
+        return np.concatenate([out[:, :-1].ravel(), out[:, -1]])
+
+
+@dataclass(frozen=True)
 class _Root:
-    """Coordinates u in which the curvature at the start is about 1: theta = L^-T u.
+    """The root L of about the curvature at the start, L L^T.
 
     For a diagonal D the blocks of D_kk and b_k are taken whole; for a full one only the diagonal.
     """
@@ -282,7 +372,7 @@ class _Root:
     a: Float64  # of D
     c: Float64  # from b to D
     b: Float64  # of b
-    size: int
+    num: int
 
     @classmethod
     def of(cls, curvature: Sequence[Float64], factor: Float64, *, dense: bool) -> _Root:
@@ -296,21 +386,20 @@ class _Root:
         b = np.sqrt(np.maximum(low - (0 if dense else c**2), np.maximum(1e-6 * low, tiny)))
         return cls(a, c, b, k)
 
-    def theta(self, u: Float64) -> Float64:
-        x, y = u[: -self.size], u[-self.size :]
-        bias = y / self.b
-        lower = 0 if not self.c.any() else self.c * bias
-        return np.concatenate([(x - lower) / self.a, bias])
+    def size(self, g: Float64) -> float:
+        """The largest entry of a gradient in coordinates of curvature 1."""
+        return float(np.abs(self._scaled(g)).max())
 
-    def coordinates(self, theta: Float64) -> Float64:
-        d, bias = theta[: -self.size], theta[-self.size :]
+    def inverse(self, g: Float64) -> Float64:
+        u = self._scaled(g)
+        bias = u[-self.num :] / self.b
         lower = 0 if not self.c.any() else self.c * bias
-        return np.concatenate([d * self.a + lower, bias * self.b])
+        return np.concatenate([(u[: -self.num] - lower) / self.a, bias])
 
-    def gradient(self, g: Float64) -> Float64:
-        x = g[: -self.size] / self.a
+    def _scaled(self, g: Float64) -> Float64:
+        x = g[: -self.num] / self.a
         lower = 0 if not self.c.any() else self.c * x
-        return np.concatenate([x, (g[-self.size :] - lower) / self.b])
+        return np.concatenate([x, (g[-self.num :] - lower) / self.b])
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -336,19 +425,20 @@ class _Affine(Calibrator):
             check_at_least("strength", self.strength, 0, example=1, otherwise=", or 'cv'")
         check_seed(self.seed)
 
-    def _penalty(self, strength: float, num_samples: int, num_classes: int) -> Penalty:
+    def _penalty(self, strength: float, num_samples: float, num_classes: int) -> Penalty:
         """The structured penalty: K / N for each of K numbers, K (K - 1) / N off the diagonal."""
         each = strength * num_classes / num_samples
         return Penalty(each, each * (num_classes - 1), each)
 
     def _learn(self, p: Predictions, weights: Float64 | None) -> None:
-        beta = 1 / nll_quiet(p, weights)
+        bounds, sharpest = bounds_for(p)
+        beta = 1 / nll_temperature(p, weights, bounds, sharpest=sharpest)
         problem = Problem(p, weights, beta, self.on, self.dense)
         if self.strength == "cv":
             self.strength_ = self._best_strength(problem)
         else:
             self.strength_ = float(self.strength)
-        penalty = self._penalty(self.strength_, p.num_samples, p.num_classes)
+        penalty = self._penalty(self.strength_, problem.size, p.num_classes)
         d, self.bias_ = problem.split(problem.minimise(penalty))
         self.scale_ = beta
         self.weight_ = (np.eye(p.num_classes) if self.dense else 1) + d
@@ -393,39 +483,50 @@ def best_strength(
     Folds are fitted along the path from strong to weak, each from the last, until weaker is clearly
     worse. A strength other than the usual one must be clearly better.
     """
-    p = problem.p
-    if p.num_samples < 2 * FOLDS:
+    fold, distinct = _steady_folds(problem, seed)
+    if distinct < 2 * FOLDS:
         return usual
-    fold = _steady_folds(p, seed)
-    judged = range(1) if p._scores.size > MANY_SCORES else range(FOLDS)
-    inner = [problem.without(fold == number) for number in judged]
+    k = problem.num_classes
+    judged = 1 if distinct * k > MANY_SCORES else FOLDS
+    inner = [problem.without(fold == number) for number in range(judged)]
     thetas = [np.zeros(len(part.start[0])) for part in inner]
-    losses: dict[float, Float64] = {}
+    seen = (fold >= 0) & (fold < judged)
+    counts, losses = problem.counts[seen], dict[float, Float64]()
     for strength in strengths:
-        for k, part in enumerate(inner):
-            size = int((fold != k).sum())
-            factor = penalty(strength, size, p.num_classes)
-            thetas[k] = part.minimise(factor, start=thetas[k], tolerance=TRIAL_TOLERANCE)
-        losses[strength] = np.concatenate(
-            [row_losses(problem, theta)[fold == k] for k, theta in enumerate(thetas)]
-        )
-        best = min(losses, key=lambda s: float(losses[s].mean()))
-        if strength < usual and _clearly_less(losses[best], losses[strength]):
+        found = np.empty(len(fold))
+        for number, part in enumerate(inner):
+            factor = penalty(strength, part.size, k)
+            thetas[number] = part.minimise(factor, start=thetas[number], tolerance=TRIAL_TOLERANCE)
+            found[fold == number] = row_losses(problem, thetas[number])[fold == number]
+        losses[strength] = found[seen]
+        best = min(losses, key=lambda s: mean(losses[s], counts))
+        if strength < usual and _clearly_less(losses[best], losses[strength], counts):
             break
-    return best if _clearly_less(losses[best], losses[usual]) else usual
+    return best if _clearly_less(losses[best], losses[usual], counts) else usual
 
 
-def _steady_folds(p: Predictions, seed: int) -> Int:
-    """Folds that do not depend on the order in which samples came."""
-    order = np.lexsort((Tempered(p).top, label_logits(p), p.labels))
-    fold = np.empty(p.num_samples, dtype=np.int64)
-    fold[order] = fold_numbers(p.num_samples, FOLDS, seed)
-    return fold
+def _steady_folds(problem: Problem, seed: int) -> tuple[Int, int]:
+    """Folds by content, and how many distinct rows there are; -1 for rows that do not count.
+
+    Equal rows share a fold, so that a weight does what repeating the row would do; nor does the
+    order in which samples came matter.
+    """
+    p = problem.p
+    keys = np.stack([row_hash(p), Tempered(p).top, label_logits(p), p.labels])
+    order = np.lexsort(keys)
+    order = order[problem.counts[order] > 0]
+    new = np.concatenate([[True], (np.diff(keys[:, order]) != 0).any(axis=0)])
+    distinct = int(new.sum())
+    fold = np.full(p.num_samples, -1)
+    fold[order] = fold_numbers(distinct, FOLDS, seed)[np.cumsum(new) - 1]
+    return fold, distinct
 
 
-def _clearly_less(a: Float64, b: Float64) -> bool:
+def _clearly_less(a: Float64, b: Float64, counts: Float64) -> bool:
     gain = b - a
-    return bool(gain.mean() > CLEAR * gain.std() / math.sqrt(len(gain)))
+    average = mean(gain, counts)
+    deviation = math.sqrt(mean((gain - average) ** 2, counts))
+    return average > CLEAR * deviation / math.sqrt(counts.sum())
 
 
 def row_losses(problem: Problem, theta: Float64) -> Float64:
@@ -551,7 +652,7 @@ class Dirichlet(_Affine):
         if self.bias_strength is not None:
             check_at_least("bias_strength", self.bias_strength, 0, example=1)
 
-    def _penalty(self, strength: float, num_samples: int, num_classes: int) -> Penalty:
+    def _penalty(self, strength: float, num_samples: float, num_classes: int) -> Penalty:
         return Penalty(
             FREE * num_classes / num_samples,
             strength / (num_classes * (num_classes - 1)),
@@ -564,13 +665,13 @@ class Dirichlet(_Affine):
         super()._learn(p, weights)
 
     def _best_strength(self, problem: Problem) -> float:
-        def penalty(times: float, n: int, k: int) -> Penalty:
+        def penalty(times: float, n: float, k: int) -> Penalty:
             bias = self.bias_strength
             return Penalty(
                 FREE * k / n, times * k * (k - 1) / n, times * k / n if bias is None else bias / k
             )
 
-        n, k = problem.p.num_samples, problem.num_classes
+        n, k = problem.size, problem.num_classes
         times = best_strength(problem, penalty, STRENGTHS, self.usual, self.seed)
         if self.bias_strength is None:
             self.bias_strength_ = times * k**2 / n

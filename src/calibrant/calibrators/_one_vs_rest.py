@@ -11,6 +11,7 @@ import numpy as np
 from calibrant._arrays import Bool, Float64, over_chunks
 from calibrant._checks import ConvergenceError
 from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._columns import class_columns
 from calibrant.calibrators._maps import TINY
 from calibrant.calibrators._ops import IMPOSSIBLE, NumpyOps
 from calibrant.calibrators._scores import label_logits, logit_chunk
@@ -22,6 +23,11 @@ HALVINGS = 40
 LEAST_GAIN = 1e-14
 # A loss this small is on its way to 0.
 SEPARATED = 1e-9
+# A feature that varies by less of its size is constant but for rounding.
+FLAT = 1e-13
+# Of the curvature: along what varies less, the features of beta calibration for tiny logits, the
+# gradient is rounding.
+RIDGE = 1e-11
 
 
 def log_parts(ops: Any, z: Any) -> tuple[Any, Any]:
@@ -61,8 +67,9 @@ class _OneVsRest(Calibrator):
     def _learn(self, p: Predictions, weights: Float64 | None) -> None:
         fit = _Regressions(self, p, weights)
         free = np.ones((p.num_classes, self.num_features), dtype=np.bool_)
-        self.coef_, loss = fit.solve(free)
-        _check_settled(loss)
+        coef, loss = fit.solve(free)
+        _check_settled(loss, smooth=self.smooth)
+        self.coef_ = fit.raw(coef)
 
     def _forward(self, ops: Any, z: Any, learned: Any) -> Any:
         parts = [x * learned.coef_[:, k] for k, x in enumerate(self._features(ops, z))]
@@ -84,6 +91,41 @@ class _Regressions:
         with np.errstate(invalid="ignore"):
             self.high = np.where(hits > 0, (hits + soft) / (hits + 2 * soft), 1.0)
             self.low = np.where(misses > 0, soft / (misses + 2 * soft), 0.0)
+        self.centre, self.unit = self._standard()
+
+    def _standard(self) -> tuple[Float64, Float64]:
+        """Mean and standard deviation of each class's features, 0 and 1 for the constant."""
+        p, f, n = self.p, self.owner.num_features, self.weight.sum()
+
+        def moment(centre: Float64, power: int) -> Float64:
+            def work(slices: Iterator[slice]) -> Float64:
+                total: Float64 = np.sum([
+                    np.einsum("n,fnk->kf", self.weight[rows], (x - centre.T[:, None]) ** power)
+                    for rows, x in self._chunks(slices)
+                ], axis=0)  # fmt: skip
+                return total
+
+            parts = over_chunks(work, p.num_samples, p.num_classes * (f + 4))
+            found: Float64 = np.sum(parts, axis=0) / n
+            return found
+
+        centre = moment(np.zeros((p.num_classes, f)), 1)
+        unit = np.sqrt(moment(centre, 2))
+        unit = np.where(unit > FLAT * np.abs(centre), unit, 1.0)
+        centre[:, -1], unit[:, -1] = 0, 1  # whatever rounding made of them
+        return centre, unit
+
+    def _chunks(self, slices: Iterator[slice]) -> Iterator[tuple[slice, Float64]]:
+        """Rows and their features (F, n, K)."""
+        for rows in slices:
+            z = logit_chunk(self.p, rows, np.dtype(np.float64))
+            yield rows, np.stack(self.owner._features(NumpyOps, z))
+
+    def raw(self, coef: Float64) -> Float64:
+        """Coefficients of the features as they are, out of those of standardised ones."""
+        out: Float64 = coef / self.unit
+        out[:, -1] -= (out * self.centre).sum(axis=1)
+        return out
 
     def sums(self, coef: Float64) -> tuple[Float64, Float64, Float64]:
         """Mean loss, gradient and curvature of each class."""
@@ -91,10 +133,9 @@ class _Regressions:
 
         def work(slices: Iterator[slice]) -> list[Float64]:
             total = [np.zeros(k), np.zeros((k, f)), np.zeros((k, f, f))]
-            for rows in slices:
-                z = logit_chunk(p, rows, np.dtype(np.float64))
+            for rows, features in self._chunks(slices):
                 w = self.weight[rows]
-                x = np.stack(self.owner._features(NumpyOps, z))
+                x = (features - self.centre.T[:, None]) / self.unit.T[:, None]
                 score = np.einsum("fnk,kf->nk", x, coef)
                 hit = p.labels[rows, None] == np.arange(k)
                 target = np.where(hit, self.high, self.low)
@@ -113,6 +154,7 @@ class _Regressions:
     def solve(self, free: Bool) -> tuple[Float64, Float64]:
         """Coefficients (0 where not free) of least loss, and that loss: inf where none is least.
 
+        They are those of standardised features, so that the unit of the logits does not matter.
         Newton's method a class, with halving while the loss does not fall. A class whose next step
         would gain less than rounding takes it and rests: the step leaves an error of its square.
         """
@@ -137,12 +179,14 @@ class _Regressions:
         return coef, np.where(resting & (loss >= SEPARATED), loss, np.inf)
 
 
-def _check_settled(loss: Float64) -> None:
-    if np.isinf(loss).any():
-        raise ConvergenceError(
-            "A class's regression found no optimum; with smooth=False classes that are absent or "
-            "can be told apart perfectly have none. Use smooth=True."
-        )
+def _check_settled(loss: Float64, *, smooth: bool) -> None:
+    if not np.isinf(loss).any():
+        return
+    advice = ("Use another method." if smooth else
+              "With smooth=False classes that are absent or can be told apart perfectly have none."
+              " Use smooth=True.")  # fmt: skip
+    number = int(np.argmax(np.isinf(loss)))
+    raise ConvergenceError(f"The regression of class {number} found no optimum. {advice}")
 
 
 def _newton_step(gradient: Float64, curvature: Float64, free: Bool) -> Float64:
@@ -150,7 +194,7 @@ def _newton_step(gradient: Float64, curvature: Float64, free: Bool) -> Float64:
     both = free[:, :, None] & free[:, None, :]
     eye = np.eye(free.shape[1])
     size = np.maximum(np.einsum("kff->k", curvature), TINY)[:, None, None]
-    matrix = np.where(both, curvature, 0) + np.where(both, 1e-13 * size, size) * eye
+    matrix = np.where(both, curvature, 0) + np.where(both, RIDGE * size, size) * eye
     step: Float64 = np.linalg.solve(matrix, gradient[:, :, None])[:, :, 0]
     return np.where(free, step, 0)
 
@@ -204,15 +248,27 @@ class Beta(_OneVsRest):
 
         By convexity that is the constrained optimum.
         """
+        if not self.smooth:
+            apart = [np.inf if _told_apart(x, hit, weights) else 0.0 for x, hit in class_columns(p)]
+            _check_settled(np.array(apart), smooth=False)
         fit = _Regressions(self, p, weights)
         free = np.ones((p.num_classes, 3), dtype=np.bool_)
-        self.coef_, loss = fit.solve(free)
-        bad = (self.coef_[:, :2] < 0).any(axis=1) | np.isinf(loss)
-        if not bad.any():
-            return
+        best, loss = fit.solve(free)
+        bad = (best[:, :2] < 0).any(axis=1) | np.isinf(loss)
         loss = np.where(bad, np.inf, loss)
-        for a, b in ((True, False), (False, True), (False, False)):
+        for a, b in ((True, False), (False, True), (False, False)) if bad.any() else ():
             coef, tried = fit.solve(np.broadcast_to([a, b, True], free.shape))
             better = bad & (tried < loss) & (coef[:, :2] >= 0).all(axis=1)
-            self.coef_[better], loss[better] = coef[better], tried[better]
-        _check_settled(loss)
+            best[better], loss[better] = coef[better], tried[better]
+        _check_settled(loss, smooth=self.smooth)
+        self.coef_ = fit.raw(best)
+
+
+def _told_apart(probs: Float64, hit: Float64, weights: Float64 | None) -> bool:
+    """Whether a rising curve can tell a class from the others: its loss then falls without end."""
+    counts = np.ones(len(probs)) if weights is None else weights
+    inside, outside = (probs[(hit == y) & (counts > 0)] for y in (1, 0))
+    if not len(inside) or not len(outside):
+        return True
+    apart = inside.min() >= outside.max()
+    return bool(apart and inside.max() > outside.min())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from calibrant._arrays import Float, Float64
+from calibrant._arrays import Float, Float64, over_chunks
 from calibrant._checks import refuse
 from calibrant._rows import snapped
 from calibrant.predictions import Predictions
@@ -37,6 +38,41 @@ def logit_chunk(
     np.log(logs, out=logs)
     logs -= np.log(snapped(p._total[rows]))[:, None].astype(dtype)
     return logs
+
+
+def logit_spread(p: Predictions) -> float:
+    """How far, on average, logits lie below the largest of their row; -inf left out."""
+
+    def work(slices: Iterator[slice]) -> tuple[float, int]:
+        total, count = 0.0, 0
+        for rows in slices:
+            z = logit_chunk(p, rows, np.dtype(np.float64))
+            gap = z.max(axis=1, keepdims=True) - z
+            gap = gap[np.isfinite(gap)]
+            total, count = total + float(gap.sum()), count + len(gap)
+        return total, count
+
+    total, count = np.sum(over_chunks(work, *p._scores.shape), axis=0)
+    return float(total / count)
+
+
+def row_hash(p: Predictions) -> Float64:
+    """A number of each row that equal rows share, and others all but surely do not."""
+    half, keep = np.uint64(32), np.uint64(11)
+    factors = np.random.default_rng(0).integers(2**63, size=p.num_classes, dtype=np.uint64)
+    factors |= np.uint64(1)
+    out = np.empty(p.num_samples)
+
+    def work(slices: Iterator[slice]) -> None:
+        for rows in slices:
+            z = logit_chunk(p, rows, np.dtype(np.float64)) + 0.0  # -0 and 0 are equal
+            bits = z.view(np.uint64)
+            bits ^= bits >> half  # round numbers have their digits in the upper half alone
+            bits *= factors
+            out[rows] = bits.sum(axis=1) >> keep  # exact in float64
+
+    over_chunks(work, *p._scores.shape)
+    return out
 
 
 def smallest_prob(dtype: np.dtype[Any]) -> float:

@@ -32,6 +32,8 @@ Criterion = Literal["nll", "brier"]
 NONE = "none"
 # Methods of K^2 numbers are tried by themselves only up to this many classes.
 MATRIX_CLASSES = 200
+# Evidence against the model as it is, in nats, without which it is kept: a factor of 20.
+EVIDENCE = math.log(20)
 AUTOMATIC = ("temperature", "ensemble_temperature", "vector", "structured_vector", "beta")
 AUTOMATIC_DENSE = ("structured_matrix",)
 
@@ -40,7 +42,7 @@ AUTOMATIC_DENSE = ("structured_matrix",)
 class Candidate:
     """How one candidate did out of fold, and what became of it.
 
-    ``loss`` is the mean loss, ``behind`` by how much it exceeds that of the best, and ``error`` the
+    ``loss`` is the mean loss, ``behind`` by how much it exceeds the least of all, and ``error`` the
     standard error of that difference, sample by sample.
     """
 
@@ -88,6 +90,13 @@ def select_calibrator(
     Of those whose loss is within ``standard_errors`` of the best
     (the standard error of the difference, sample by sample), the one with the fewest learned
     numbers is chosen: what cannot be told apart need not be paid for.
+
+    The model is left as it is unless the samples speak clearly against it. A candidate that has no
+    optimum inside its bounds, as temperature scaling where every prediction is right, is no
+    candidate; and the others need evidence: a product over the samples, of the probability of the
+    label out of fold divided by the one before, of at least 20. Were the model's probabilities
+    right, a calibrator fitted to other samples would reach that in 5 % of all cases at most.
+    With the Brier score the factors are 1 + (fall of the loss) / 4, for which the same holds.
 
     Parameters
     ----------
@@ -178,12 +187,15 @@ def _try(
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", CalibrationWarning)
             fitted = calibrator.clone()._learn_part(p, None)
+            unbounded = bool(caught)
             held_out = out_of_fold(fitted._settled(), p, None, folds, seed)
     except (ConvergenceError, InputError) as error:
         return _Trial(name, calibrator, None, f"rejected: the fit failed ({error})")
     losses = -held_out.label_log_prob if criterion == "nll" else held_out.brier_terms
     fitted._source = (p, None, False)
-    note = "; no optimum inside its bounds" if caught else ""
+    if unbounded:
+        return _Trial(name, fitted, None, "rejected: no optimum inside its bounds")
+    note = "; no optimum inside its bounds in some folds" if caught else ""
     if not np.isfinite(losses).all():
         count = int((~np.isfinite(losses)).sum())
         return _Trial(name, fitted, None, f"rejected: gives probability 0 to {count:,} labels")
@@ -192,12 +204,14 @@ def _try(
 
 def _choose(trials: list[_Trial], criterion: Criterion, standard_errors: float) -> Selection:
     sound = [t for t in trials if t.losses is not None]
-    best = min(sound, key=_mean)
-    behind = {t.name: _behind(t.losses, best.losses) for t in sound}
-    level = [
-        t for t in sound
-        if t is best or behind[t.name][0] <= standard_errors * behind[t.name][1]
-    ]  # fmt: skip
+    if not sound:
+        faults = "; ".join(f"{t.name} {t.fault}" for t in trials)
+        raise ConvergenceError(f"No candidate has a finite loss: {faults}. Fit on more samples.")
+    least = min(sound, key=_mean)
+    behind = {t.name: _behind(t.losses, least.losses) for t in sound}
+    clear = _clear_of_doubt(sound, criterion)
+    best = min(clear, key=_mean)
+    level = [t for t in clear if _is_level(t, best, standard_errors)]
     chosen = min(level, key=lambda t: (_size(t), behind[t.name][0]))
     candidates = [
         Candidate(
@@ -206,12 +220,39 @@ def _choose(trials: list[_Trial], criterion: Criterion, standard_errors: float) 
             _mean(t),
             *behind.get(t.name, (math.nan, math.nan)),
             _size(t),
-            _verdict(t, chosen, best, level),
+            _verdict(t, chosen, best, clear, level),
         )
         for t in trials
     ]
     candidates.sort(key=lambda c: (math.isnan(c.loss), c.loss))
     return Selection(chosen.name, chosen.calibrator, criterion, tuple(candidates))
+
+
+def _clear_of_doubt(sound: list[_Trial], criterion: Criterion) -> list[_Trial]:
+    """The model as it is, first, and what the samples clearly prefer to it."""
+    before = next((t for t in sound if t.name == NONE), None)
+    if before is None:  # its loss is infinite
+        return sound
+    return [t for t in sound if t is before or _evidence(t, before, criterion) >= EVIDENCE]
+
+
+def _evidence(trial: _Trial, before: _Trial, criterion: Criterion) -> float:
+    """Nats by which the samples speak for a candidate and against the model as it is.
+
+    The logarithm of a product whose factors have a mean of at most 1 if the model is right (an
+    e-value): it exceeds log(1 / a) with a probability of at most a. Rare errors that happen to be
+    absent prove nothing by it, as a standard error of the losses seen would have it.
+    """
+    assert trial.losses is not None
+    assert before.losses is not None
+    gain = before.losses - trial.losses
+    return float((gain if criterion == "nll" else np.log1p(gain / 4)).sum())
+
+
+def _is_level(trial: _Trial, best: _Trial, standard_errors: float) -> bool:
+    """Whether a candidate cannot be told apart from the best."""
+    behind, error = _behind(trial.losses, best.losses)
+    return trial is best or behind <= standard_errors * error
 
 
 def _mean(trial: _Trial) -> float:
@@ -230,17 +271,26 @@ def _size(trial: _Trial) -> int:
     return trial.calibrator.num_parameters()
 
 
-def _verdict(trial: _Trial, chosen: _Trial, best: _Trial, level: list[_Trial]) -> str:
+def _verdict(
+    trial: _Trial, chosen: _Trial, best: _Trial, clear: list[_Trial], level: list[_Trial]
+) -> str:
     if trial.losses is None:
         return trial.fault
     if trial is chosen:
-        why = "the best" if trial is best else "as good as the best, and simpler"
-        return f"chosen: {why}{trial.fault}"
+        return f"chosen: {_reason(chosen, best, clear)}{trial.fault}"
+    if trial not in clear and _mean(trial) < _mean(clear[0]):
+        return f"rejected: not clearly better than the model as it is{trial.fault}"
     if trial is best:
         return f"rejected: best, but not clearly, and less simple{trial.fault}"
     if trial in level:
         return f"rejected: as good, but less simple{trial.fault}"
     return f"rejected: worse{trial.fault}"
+
+
+def _reason(chosen: _Trial, best: _Trial, clear: list[_Trial]) -> str:
+    if clear == [chosen] and chosen.name == NONE:
+        return "these samples do not show that a change would help"
+    return "the best" if chosen is best else "as good as the best, and simpler"
 
 
 def _number(value: float) -> str:

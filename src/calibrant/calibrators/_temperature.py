@@ -22,6 +22,8 @@ from calibrant._checks import (
     refuse,
 )
 from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._columns import counts
+from calibrant.calibrators._scores import logit_spread
 from calibrant.calibrators._tempered import Tempered, mean
 from calibrant.metrics._binned import ece, norm_of_gaps
 from calibrant.metrics._binning import Binning, BinSums, width_index
@@ -30,6 +32,7 @@ from calibrant.predictions import Predictions
 
 WANG_GRID = np.arange(1, 1001) / 100
 MUKHOTI_GRID = np.arange(1, 101) / 10
+BOUNDS = (0.01, 100.0)
 SOFT_RANGE = (0.05, 20.0)
 SOFT_POINTS = 200
 FINE_ELEMENTS = 20_000_000
@@ -88,7 +91,7 @@ class TemperatureScaling(Calibrator):
     binning: Binning = "width"
     softness: float = 0.01
     form: Literal["bin", "label"] = "bin"
-    bounds: tuple[float, float] = (0.01, 100.0)
+    bounds: tuple[float, float] = BOUNDS
 
     keeps_argmax = True
     learned: ClassVar = {"temperature_": ()}
@@ -137,7 +140,8 @@ class TemperatureScaling(Calibrator):
         if self.temperature is not None:
             self._fix()
         elif self.objective == "nll":
-            self.temperature_ = nll_temperature(p, weights, self.bounds)
+            advice = "fit on more samples, widen bounds=…, or set temperature=…"
+            self.temperature_ = nll_temperature(p, weights, self.bounds, advice)
         elif self.objective == "ece":
             look = self._mass_ece if self.binning == "mass" else None
             search = _EceSearch(p, weights, self._grid(), self._width_ece, look)
@@ -157,7 +161,7 @@ class TemperatureScaling(Calibrator):
     def _mass_ece(self, p: Predictions, t: float, weights: Float64) -> tuple[Float64, float]:
         """Confidences and ECE; the metric ranks by odds, which differ where confidences are 1."""
         q = TemperatureScaling(temperature=t).transform(p)
-        sample = Sample.of(q).reweighted(weights[q._order])
+        sample = Sample.of(q).reweighted(counts(weights)[q._order])
         norm = 1 if self.norm is None else self.norm
         return q.confidence, ece(sample, bins=self.bins, norm=norm, binning="mass")
 
@@ -182,16 +186,24 @@ class TemperatureScaling(Calibrator):
 
 
 def nll_temperature(
-    p: Predictions, weights: Float64 | None, bounds: tuple[float, float] = (0.01, 100.0)
+    p: Predictions,
+    weights: Float64 | None,
+    bounds: tuple[float, float] = BOUNDS,
+    advice: str = "fit on more samples",
+    sharpest: float | None = None,
 ) -> float:
     """The temperature of least mean NLL, which is convex in beta = 1 / T.
 
-    A sample of the rows gives the start; two or three passes over all rows then do.
+    A sample of the rows gives the start; two or three passes over all rows then do. Where the
+    optimum lies beyond the bounds, the bound is taken and a warning says so; where every prediction
+    is right, ``sharpest`` instead of the lower bound.
     """
     rows = Tempered(p)
     if _all_right(rows, weights):
-        _warn_bound(bounds[0], "every label is the predicted class, so no T above 0 has the least")
-        return bounds[0]
+        why = "every label is the predicted class, so no T above 0 has the least"
+        lowest = bounds[0] if sharpest is None else sharpest
+        _warn_bound(lowest, why, advice)
+        return lowest
     limits = (1 / bounds[1], 1 / bounds[0])
     beta = 1.0
     if p.num_samples > 4 * SAMPLE_ROWS:
@@ -201,19 +213,22 @@ def nll_temperature(
         beta = _least(lambda x: few.slope(x, some), beta, limits)
     beta = _least(lambda x: rows.slope(x, weights), beta, limits)
     if beta <= limits[0] * (1 + 1e-9):
-        _warn_bound(bounds[1], "the logits say little or nothing about the labels")
+        _warn_bound(bounds[1], "the logits say little or nothing about the labels", advice)
         return bounds[1]
     if beta >= limits[1] * (1 - 1e-9):
-        _warn_bound(bounds[0], "the logits are far too timid")
+        _warn_bound(bounds[0], "the logits are far too timid", advice)
         return bounds[0]
     return 1 / beta
 
 
-def nll_quiet(p: Predictions, weights: Float64 | None) -> float:
-    """The same as the start of another fit, to which its bounds do not matter."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CalibrationWarning)
-        return nll_temperature(p, weights, (0.05, 1e6))
+def bounds_for(p: Predictions) -> tuple[tuple[float, float], float]:
+    """Bounds that follow the scale of the logits, so that their unit does not matter.
+
+    They are wide, since a few rows can set the scale. At the last temperature given, the one to
+    take where no T above 0 is best, a typical row is all but certain.
+    """
+    spread = logit_spread(p) or 1.0
+    return (spread * 1e-8, spread * 1e6), spread / 100
 
 
 def _all_right(rows: Tempered, weights: Float64 | None) -> bool:
@@ -245,10 +260,10 @@ def _least(
     return beta
 
 
-def _warn_bound(bound: float, why: str) -> None:
+def _warn_bound(bound: float, why: str, advice: str) -> None:
     warnings.warn(
-        f"The temperature of least NLL lies beyond its bounds: {why}. T = {bound:g} is taken; "
-        "fit on more samples, widen bounds=…, or set temperature=….",
+        f"The temperature of least NLL lies beyond its bounds: {why}. T = {bound:.3g} is taken; "
+        f"{advice}.",
         CalibrationWarning,
         stacklevel=5,
     )

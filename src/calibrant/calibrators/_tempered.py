@@ -109,5 +109,5 @@ class Tempered:
 
 
 def mean(values: Float64, weights: Float64 | None) -> float:
-    """Mean, with weights of mean 1 where given."""
-    return float(values.mean()) if weights is None else dot(values, weights) / len(values)
+    """Mean, weighted where weights are given."""
+    return float(values.mean()) if weights is None else dot(values, weights) / float(weights.sum())
