@@ -131,6 +131,11 @@ class Study:
     evaluation: Evaluation
     tune: Mapping[str, Any] | None = None
 
+    @property
+    def labels(self) -> dict[str, str]:
+        """What tables call the objective of each run, by key."""
+        return {run.key: run.name for run in self.runs}
+
     @classmethod
     def load(cls, path: str | Path, *, training: bool = True) -> Study:
         """Read a TOML file, or the built-in study of that name ("quick").
