@@ -24,10 +24,16 @@ SENTENCE = "Stopped{}. Run the same command to continue.\n"
 
 def begin(*arguments: Any, **environment: str) -> subprocess.Popen[str]:
     """A command as a terminal starts it: a process group of its own, default signal handlers."""
-    return subprocess.Popen(
+    return subprocess.Popen(  # noqa: PLW1509 - no threads here
         command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True, env={**os.environ, **environment},
+        start_new_session=True, preexec_fn=default_signals, env={**os.environ, **environment},
     )  # fmt: skip
+
+
+def default_signals() -> None:
+    """Whatever the tests themselves were started to ignore."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def below(pid: int) -> list[int]:
@@ -97,7 +103,7 @@ def test_the_same_command_goes_on(tmp_path: Path) -> None:
     assert "6 done, 0 running, 0 failed, 0 missing" in said
     straight = tmp_path / "straight"
     arguments[4] = straight
-    assert begin(*arguments).wait(200) == 0
+    begin(*arguments).communicate(timeout=200)
     assert values(out) == values(straight)
 
 
@@ -170,9 +176,9 @@ def test_a_program_gets_its_keyboard_interrupt(tmp_path: Path) -> None:
         "        kinds = [open(f'/proc/{p}/cmdline').read() for p in _stopping._descendants(os.getpid())]\n"  # noqa: E501
         "        print(len(kinds), 'left:', all('forkserver' in k or 'tracker' in k for k in kinds))\n"  # noqa: E501
     )
-    process = subprocess.Popen(
+    process = subprocess.Popen(  # noqa: PLW1509
         [sys.executable, str(script), str(tmp_path / "out")], stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, start_new_session=True,
+        stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=default_signals,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
     )  # fmt: skip
     wait_for(lambda: list(tmp_path.glob("out/runs/*/checkpoint.pt")))

@@ -178,6 +178,9 @@ def _table(content: bytes) -> pa.Table:
 
 
 def _labelled(table: pa.Table, label: str) -> pa.Table:
+    """The table of one run with this label of its objective."""
+    if not table.num_rows or table["objective"][0].as_py() == label:
+        return table
     column = pa.repeat(pa.scalar(label, pa.string()), table.num_rows)
     return table.set_column(COLUMNS.index("objective"), "objective", column)
 
