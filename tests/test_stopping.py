@@ -24,9 +24,10 @@ SENTENCE = "Stopped{}. Run the same command to continue.\n"
 
 def begin(*arguments: Any, **environment: str) -> subprocess.Popen[str]:
     """A command as a terminal starts it: a process group of its own, default signal handlers."""
-    return subprocess.Popen(  # noqa: PLW1509 - no threads here
+    return subprocess.Popen(
         command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True, preexec_fn=default_signals, env={**os.environ, **environment},
+        start_new_session=True, env={**os.environ, **environment},
+        preexec_fn=default_signals,  # noqa: PLW1509 - no other threads here
     )  # fmt: skip
 
 
@@ -176,9 +177,10 @@ def test_a_program_gets_its_keyboard_interrupt(tmp_path: Path) -> None:
         "        kinds = [open(f'/proc/{p}/cmdline').read() for p in _stopping._descendants(os.getpid())]\n"  # noqa: E501
         "        print(len(kinds), 'left:', all('forkserver' in k or 'tracker' in k for k in kinds))\n"  # noqa: E501
     )
-    process = subprocess.Popen(  # noqa: PLW1509
+    process = subprocess.Popen(
         [sys.executable, str(script), str(tmp_path / "out")], stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=default_signals,
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=default_signals,  # noqa: PLW1509
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
     )  # fmt: skip
     wait_for(lambda: list(tmp_path.glob("out/runs/*/checkpoint.pt")))
