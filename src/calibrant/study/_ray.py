@@ -7,6 +7,7 @@ import resource
 import socket
 import sys
 import tempfile
+import warnings
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibrant._checks import check_count, refuse
+from calibrant._checks import CalibrationWarning, check_count, refuse
 from calibrant._extras import import_extra
 from calibrant._files import write_bytes
 from calibrant._stopping import reinstall
@@ -25,6 +26,7 @@ from calibrant.study._spec import Evaluation, Run
 
 RETRIES = 3
 LOCAL_HOST = "127.0.0.1"
+ONE_MACHINE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 ANSWER_SECONDS = 5.0
 CLIENT = "ray://"
 # How a gRPC connection begins: the client's first words, and an empty frame of settings.
@@ -42,7 +44,7 @@ class Ray:
     ----------
     address
         Of an existing cluster, such as "auto" or "10.0.0.1:6379"; None starts one on this machine,
-        which no other machine can reach.
+        which no other machine can reach. A process that began with None stays on this machine.
     threads, gpus
         Cores and GPUs of each run.
     options
@@ -63,6 +65,9 @@ class Ray:
         self, runs: Sequence[Run], evaluation: Evaluation, store: Store
     ) -> Generator[tuple[Run, str], None, None]:
         """Execute the runs; yields each with "done", "elsewhere" or "died"."""
+        if self.address is None:
+            # Ray reads it when it is imported; its name is that of what it was made for.
+            os.environ.setdefault(ONE_MACHINE, "0")
         ray = import_extra("ray", "The executor ray")
         ours = not ray.is_initialized()
         if ours:
@@ -77,8 +82,7 @@ class Ray:
     def _connect(self, ray: Any) -> None:
         options: dict[str, Any] = {"log_to_driver": False, **dict(self.options)}
         if self.address is None:
-            alone = {"_node_ip_address": LOCAL_HOST, "include_dashboard": False}
-            options = {**alone, **options}
+            options = {"include_dashboard": False, **options}
         elif self.address != "auto":
             _check_answers(self.address)
         try:
@@ -89,6 +93,11 @@ class Ray:
             reason = str(error).partition("\n")[0]
             where = self.address or "on this machine"
             raise StudyError(f"Ray ({where}) cannot be used: {reason}") from error
+        listens_on = ray.util.get_node_ip_address()
+        if self.address is None and listens_on != LOCAL_HOST:
+            text = f"Ray listens on {listens_on}, where other machines can reach it"
+            text += f". Set {ONE_MACHINE}=0 before ray is imported."
+            warnings.warn(text, CalibrationWarning, stacklevel=2)
 
     def _submit(
         self, ray: Any, runs: Sequence[Run], evaluation: Evaluation, store: Store
