@@ -324,7 +324,7 @@ def test_metrics_with_options_telemetry_and_features(tmp_path: Path) -> None:
         # A confidence has no likelihood, so no NLL.
         assert 0 < found[part, "confidnet", "ece"] < 1
         assert (part, "confidnet", "nll") not in found
-    features = np.load(folder / "features-test.npy")
+    features = np.load(folder / "features-test.npz")["features"]
     data = load(run.data, **run.data_options)
     model = network(folder, data)
     assert features.shape == (120, model.head.in_features)
@@ -586,8 +586,11 @@ def test_a_cut_result_is_repeated(finished: Path, tmp_path: Path) -> None:
     third.unlink()
     logits = folder / "runs" / third.stem / "test.npz"
     logits.write_bytes(logits.read_bytes()[:200])
-    assert status(tiny(), folder).count("missing") == 3
-    assert run_study(tiny(), folder, executor=LOCAL).count("done") == 6
+    now = status(tiny(), folder)
+    assert now.count("missing") == 3
+    assert set(now.damaged) == {first.name, second.name}
+    with pytest.warns(CalibrationWarning, match=r"test\.npz is damaged; it is made again"):
+        assert run_study(tiny(), folder, executor=LOCAL).count("done") == 6
     assert values(folder) == want
 
 

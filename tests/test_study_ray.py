@@ -11,13 +11,18 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 pytest.importorskip("ray")
 
-from calibrant.study import Local, Ray, run_study
-from tests.test_study import tiny, values
+from calibrant import InputError
+from calibrant.results import Store
+from calibrant.study import Local, Ray, Run, run_study
+from tests.test_stopping import LONG, alive, begin, below
+from tests.test_study import command, tiny, toml, values, wait_for
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray's own
 LOCAL_HOST = "127.0.0.1"
@@ -36,7 +41,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
     folder = tmp_path_factory.mktemp("r")
     ray = [str(Path(sys.executable).with_name("ray")), "start", "--num-cpus=1", "--block",
            f"--node-ip-address={LOCAL_HOST}", "--object-store-memory=100000000"]  # fmt: skip
-    env = {**os.environ, "RAY_DISABLE_IMPORT_WARNING": "1", "OMP_NUM_THREADS": "1"}
+    # Without a token, also where the user has one, which Ray would use by itself.
+    env = {**os.environ, "RAY_DISABLE_IMPORT_WARNING": "1", "OMP_NUM_THREADS": "1",
+           "RAY_AUTH_MODE": "disabled", "HOME": str(folder)}  # fmt: skip
     head = [*ray, "--head", f"--port={address.split(':')[1]}", "--include-dashboard=false",
             f"--temp-dir={folder}"]  # fmt: skip
     nodes = [_start(head, env)]
@@ -118,3 +125,135 @@ def test_a_run_that_fails_on_the_cluster(cluster: tuple[str, Path], tmp_path: Pa
     study = tiny(models=["cnn1d", "resnet8"], seeds=1, objectives=["cross_entropy"])
     now = run_study(study, tmp_path, executor=executor(address))
     assert (now.count("done"), now.count("failed")) == (1, 1)
+
+
+# --- addresses, locks, ports ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["nonsense", "nobody", "silent", "another"])
+def test_a_wrong_address_is_one_sentence(kind: str, tmp_path: Path) -> None:
+    """No such form, nobody there, somebody who says nothing, somebody who is not Ray."""
+    with socket.create_server((LOCAL_HOST, 0)) as server:
+        port = free_port() if kind == "nobody" else server.getsockname()[1]
+        if kind == "another":
+            threading.Thread(target=_answer, args=(server,), daemon=True).start()
+        address = "nonsense" if kind == "nonsense" else f"{LOCAL_HOST}:{port}"
+        start = time.monotonic()
+        with pytest.raises(InputError, match=r"^address must be .*; got '?" + address) as caught:
+            run_study(tiny(), tmp_path, executor=Ray(address=address))
+        assert time.monotonic() - start < 15
+        assert len(str(caught.value).splitlines()) == 1
+    assert not list(tmp_path.glob("failed/*"))
+
+
+def _answer(server: socket.socket) -> None:
+    with server.accept()[0] as there:
+        there.recv(100)
+        there.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+def test_a_wrong_address_on_the_command_line(tmp_path: Path) -> None:
+    line = command("study", "run", toml(tmp_path), "--out", tmp_path / "out", "--executor", "ray",
+                   "--address", f"{LOCAL_HOST}:{free_port()}")  # fmt: skip
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 2
+    assert done.stderr.startswith("calibrant: address must be that of a running Ray cluster; got")
+    assert len(done.stderr.splitlines()) == 1
+
+
+class _FakeRay:
+    """A cluster of four cores that finishes the runs in the order in which it got them."""
+
+    exceptions = SimpleNamespace(
+        RayError=KeyError, WorkerCrashedError=OSError, NodeDiedError=OSError
+    )
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.most = folder, 0
+        self.jobs: dict[str, Run] = {}
+
+    def remote(self, **_: Any) -> Any:
+        def decorate(_task: Any) -> Any:
+            return SimpleNamespace(remote=self._begin)
+
+        return decorate
+
+    def _begin(self, run: Run, *_: Any) -> str:
+        open_now = [path for path in Path("/proc/self/fd").iterdir() if _leads_to_lock(path)]
+        self.most = max(self.most, len(open_now))
+        self.jobs[run.key] = run
+        return run.key
+
+    def put(self, value: Any) -> Any:
+        return value
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 4.0}
+
+    def wait(self, jobs: list[str], **_: Any) -> tuple[list[str], list[str]]:
+        return jobs[:1], jobs[1:]
+
+    def get(self, job: str) -> dict[str, dict[str, bytes]]:
+        store, run = Store(self.folder), self.jobs[job]
+        store.write(run.key, [], {"label": run.name, "seconds": 0.0})
+        content = store.result_path(run.key).read_bytes()
+        return {"runs": {}, "failed": {}, "results": {f"{run.key}.parquet": content}}
+
+
+def _leads_to_lock(path: Path) -> bool:
+    try:
+        return "/locks/" in str(path.readlink())
+    except OSError:
+        return False
+
+
+def test_locks_are_held_only_while_a_run_is_worked_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More runs than a process may have files open."""
+    monkeypatch.setattr("calibrant._files._flush", lambda _: None)
+    study, store = tiny(seeds=400), Store(tmp_path / "out")
+    ray = _FakeRay(tmp_path / "node")
+    found = [outcome for _, outcome in Ray()._submit(ray, study.runs, study.evaluation, store)]
+    assert found == ["done"] * 1200
+    assert all(store.facts(run.key) for run in study.runs)
+    assert 4 <= ray.most <= 4 + 2
+
+
+@pytest.mark.slow
+def test_ray_on_this_machine_stops_at_once_and_hears_nobody_else(tmp_path: Path) -> None:
+    """All ports are those of 127.0.0.1; stdout stays free; Ctrl-C leaves no process."""
+    line = ("study", "run", toml(tmp_path, **LONG), "--out", tmp_path / "out", "--executor", "ray")
+    process = begin(*line, HOME=str(tmp_path))  # where Ray keeps its token
+    wait_for(lambda: list(tmp_path.glob("out/locks/*")) or process.poll() is not None, 200)
+    time.sleep(3)
+    others = below(process.pid)
+    heard_on = set(_listening(others))
+    start = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)
+    said, error = process.communicate(timeout=60)
+    assert time.monotonic() - start < 2
+    assert {address[-8:] for address in heard_on} == {"0100007F"}  # also written as IPv6
+    wait_for(lambda: not alive(others), 2)
+    assert (process.returncode, said) == (130, "")
+    assert error.endswith("Stopped: 0 of 6 runs finished. Run the same command to continue.\n")
+    assert "Traceback" not in error
+    assert not list(tmp_path.glob("out/failed/*"))
+
+
+def _listening(pids: list[int]) -> list[str]:
+    """Addresses, as the system writes them, on which some processes accept connections."""
+    sockets = set()
+    for pid in pids:
+        for path in Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                sockets.add(str(path.readlink()).removeprefix("socket:[").removesuffix("]"))
+            except OSError:
+                continue
+    found = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *rest = line.split()
+            if state == "0A" and rest[5] in sockets:
+                found.append(local.partition(":")[0])
+    return found

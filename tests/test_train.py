@@ -22,6 +22,7 @@ import torch
 from typer.testing import CliRunner
 
 from calibrant import InputError, Predictions, metrics
+from calibrant._checks import CalibrationWarning
 from calibrant.cli import app
 from calibrant.data import Dataset, load
 from calibrant.train import (
@@ -207,9 +208,25 @@ def test_another_run_in_the_same_folder_is_refused(signals: Dataset, tmp_path: P
     run(signals, out=tmp_path)
     with pytest.raises(InputError, match="holds a run with another objective"):
         run(signals, out=tmp_path, objective="brier")
-    (tmp_path / "checkpoint.pt").write_bytes(b"broken")
+    torch.save({"model": {}}, tmp_path / "checkpoint.pt")  # whole, but not ours
     with pytest.raises(InputError, match=r"checkpoint\.pt"):
         run(signals, out=tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["empty", "garbage", "cut", "flipped"])
+def test_a_damaged_checkpoint_is_named_and_training_starts_again(
+    signals: Dataset, tmp_path: Path, damage: str
+) -> None:
+    first = run(signals, out=tmp_path)
+    path = tmp_path / "checkpoint.pt"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1  # PyTorch itself loads this without a word
+    changed = {"empty": b"", "garbage": b"broken", "cut": content[: len(content) // 2]}
+    path.write_bytes(changed.get(damage, bytes(content)))
+    with pytest.warns(CalibrationWarning, match=r"checkpoint\.pt is damaged"):
+        again = run(signals, out=tmp_path)
+    for name, tensor in first.model.state_dict().items():
+        assert torch.equal(tensor, again.model.state_dict()[name])
 
 
 # --- records ----------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from calibrant import calibrators, metrics
+# The first is _stopping: what follows takes long enough for a Ctrl-C.
+from calibrant import _stopping, calibrators, metrics  # noqa: F401
 from calibrant._checks import InputError
 from calibrant.calibrators import load_calibrator
 from calibrant.measure import compare, measure

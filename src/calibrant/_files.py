@@ -6,6 +6,8 @@ compared with the file and with this machine's memory before anything is allocat
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import lzma
 import math
@@ -26,12 +28,16 @@ from numpy.typing import NDArray
 
 from calibrant._checks import InputError, near_name, refuse
 from calibrant._extras import import_extra
+from calibrant._stopping import removed_on_stop
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 ARRAY_NAMES = ("logits", "probs", "labels", "confidence", "correct")
 META_KEY = "calibrant"
+TEMPORARY = ".tmp"  # ending of files that are not finished
+# Of folders that cannot be flushed: some network disks, and folders that may not be listed.
+NO_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 CSV_PREFIX = "# calibrant "
 # Values of a row group written piece by piece: the footer stays small, and so does what is held.
 ROW_GROUP_ELEMENTS = 1 << 24
@@ -88,15 +94,40 @@ def writer_for(path: str | Path) -> Callable[[Path, Columns], None]:
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary name that becomes ``path`` at the end: a reader never sees half a file."""
+    """A temporary name that becomes ``path`` at the end: a reader never sees half a file.
+
+    The contents reach the disk before the name does, so that this holds after a power cut too.
+    """
     path = Path(path)
-    temporary = path.with_name(f".{path.stem}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(f".{path.stem}-{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}")
+    with removed_on_stop(temporary):
+        try:
+            yield temporary
+            _flush(temporary)
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
     try:
-        yield temporary
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        _flush(path.parent)
+    except OSError as error:
+        if error.errno not in NO_FLUSH:
+            raise
+
+
+def _flush(path: Path) -> None:
+    """Wait until a file, or the list of the files in a folder, is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_bytes(path: str | Path, content: bytes | memoryview) -> None:
+    """Write a whole file, or leave what was there."""
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        file.write(content)
 
 
 def same_file(a: Path, b: Path) -> bool:
@@ -111,6 +142,13 @@ def _choose(path: Path, table: dict[str, Any]) -> Any:
         known = ", ".join(table)
         rule = f"must end in {known}"
         raise refuse("path", rule, f"got {path.name!r}", "Convert or rename the file.") from None
+
+
+def npy_bytes(array: NDArray[Any]) -> bytes:
+    """An array as a .npy file; ``numpy.save`` to a file does not say why a disk refuses it."""
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
 
 
 # --- npz and npy ------------------------------------------------------------------------------

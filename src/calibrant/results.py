@@ -1,16 +1,17 @@
 """Results of studies: one Parquet file a finished run; all of them as one tidy table.
 
-Existing means finished: a file is written under a temporary name and renamed. A run that failed
-leaves its error instead, and one under way holds a lock that ends with its process.
+A file is written under a temporary name and renamed, and holds a checksum of itself: existing and
+whole means finished. A run that failed leaves its error instead, and one under way holds a lock
+that ends with its process.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
-import time
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from calibrant._checks import CalibrationWarning, InputError
-from calibrant._files import replacing
+from calibrant._files import TEMPORARY, write_bytes
 
 COLUMNS = ("run", "data", "model", "objective", "seed", "part", "calibrator", "metric", "value")
 NUMBERS: dict[str, pa.DataType] = {"seed": pa.int64(), "value": pa.float64()}
 SCHEMA = pa.schema([(name, NUMBERS.get(name, pa.string())) for name in COLUMNS])
-FACTS = b"calibrant"
+FACTS, CHECKSUM = "calibrant", "checksum"
+MARK, BLANK = b"sha256 of this file with zeros here: ", b"0" * 64
 NAMED = 3  # of the damaged files, in a warning
 
 
@@ -53,26 +55,41 @@ class Store:
 
     def write(self, key: str, rows: list[dict[str, Any]], facts: Mapping[str, Any]) -> None:
         """Write a finished run, and forget an earlier failure."""
-        table = pa.Table.from_pylist(rows, SCHEMA)
-        table = table.replace_schema_metadata({FACTS: json.dumps(dict(facts)).encode()})
-        with replacing(_in_folder(self.result_path(key))) as temporary:
-            pq.write_table(table, temporary, compression="zstd")
+        self._write(key, pa.Table.from_pylist(rows, SCHEMA), facts)
         self._failure(key).unlink(missing_ok=True)
+
+    def _write(self, key: str, table: pa.Table, facts: Mapping[str, Any]) -> None:
+        found = {FACTS: json.dumps(dict(facts)), CHECKSUM: (MARK + BLANK).decode()}
+        sink = pa.BufferOutputStream()
+        with pq.ParquetWriter(sink, SCHEMA, compression="zstd", store_schema=False) as writer:
+            writer.write_table(table)
+            writer.add_key_value_metadata(found)
+        write_bytes(_in_folder(self.result_path(key)), _sealed(sink.getvalue().to_pybytes()))
 
     def facts(self, key: str) -> dict[str, Any] | None:
         """What is known of a finished run; None if it is not finished or its file is damaged."""
-        path = self.result_path(key)
-        try:
-            pq.read_table(path, columns=["value"])  # a cut file fails here
-            found = json.loads(pq.read_schema(path).metadata[FACTS])
-        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
+        content = _whole(self.result_path(key))
+        if content is None:
             return None
-        return found if isinstance(found, dict) else None
+        held = pq.read_metadata(pa.BufferReader(content)).metadata or {}
+        found: dict[str, Any] = json.loads(held[FACTS.encode()])
+        return found
+
+    def is_damaged(self, key: str) -> bool:
+        """Whether a run has a result that cannot be trusted."""
+        path = self.result_path(key)
+        return path.exists() and _whole(path) is None
+
+    def relabel(self, key: str, label: str) -> None:
+        """Give a finished run another label of its objective, if it has another."""
+        content, facts = _whole(self.result_path(key)), self.facts(key)
+        if content is not None and facts is not None and facts.get("label") != label:
+            self._write(key, _labelled(_table(content), label), {**facts, "label": label})
 
     def fail(self, key: str, facts: Mapping[str, Any]) -> None:
         """Leave the record of a failure."""
-        with replacing(_in_folder(self._failure(key))) as temporary:
-            Path(temporary).write_text(json.dumps(dict(facts), indent=1), encoding="utf-8")
+        text = json.dumps(dict(facts), indent=1)
+        write_bytes(_in_folder(self._failure(key)), text.encode())
 
     def failure(self, key: str) -> dict[str, Any] | None:
         """The record of a failure, if there is one."""
@@ -86,37 +103,86 @@ class Store:
         return self.folder / "failed" / f"{key}.json"
 
     @contextmanager
-    def claim(self, key: str, *, look: bool = False) -> Iterator[bool]:
+    def claim(self, key: str) -> Iterator[bool]:
         """Hold a run for this process: False if another process has it.
 
-        The system frees the lock when the process ends, however it ends. With ``look`` the run
-        does not count as begun.
+        The system frees the lock when the process ends, however it ends.
         """
-        with _in_folder(self.folder / "locks" / key).open("a") as file:
+        with self._lock(key).open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 yield False
                 return
-            if not look:
-                file.truncate(0)
-                file.write(str(time.time()))
-                file.flush()
             yield True
 
-    def begun(self, key: str) -> float:
-        """When a run was last begun, in seconds since 1970; 0 if never."""
-        try:
-            return float((self.folder / "locks" / key).read_text())
-        except (OSError, ValueError):
-            return 0.0
-
     def claimed(self, key: str) -> bool:
-        """Whether some process is working on a run."""
-        if not (self.folder / "locks" / key).exists():
+        """Whether some process is working on a run; asking needs no leave to write."""
+        try:
+            with self._lock(key, make=False).open() as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
             return False
-        with self.claim(key, look=True) as free:
-            return not free
+        except BlockingIOError:
+            return True
+        return False
+
+    @contextmanager
+    def alone(self, what: str) -> Iterator[None]:
+        """Wait until no other process does ``what`` in this folder."""
+        with self._lock(what).open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def _lock(self, name: str, *, make: bool = True) -> Path:
+        path = self.folder / "locks" / name
+        return _in_folder(path) if make else path
+
+    def sweep(self) -> None:
+        """Remove what stopped processes left unfinished of runs that nobody works on."""
+        ending = f".*{TEMPORARY}"
+        found = [(path.parent.name, path) for path in self.folder.glob(f"runs/*/{ending}")]
+        for kind in ("results", "failed"):
+            named = (self.folder / kind).glob(ending)
+            found += [(path.name[1:].partition("-")[0], path) for path in named]
+        for key, path in found:
+            with self.claim(key) as free:
+                if free:
+                    path.unlink(missing_ok=True)
+
+
+def _sealed(content: bytes) -> bytes:
+    """A file with its own checksum in the place kept for it."""
+    digest = hashlib.sha256(content).hexdigest().encode()
+    before, _, after = content.rpartition(MARK + BLANK)
+    return before + MARK + digest + after
+
+
+def _whole(path: Path) -> bytes | None:
+    """The contents of a file; None if there is none, or one that differs from its checksum.
+
+    This comes before any parsing, so that no damage, of whatever kind, becomes a value.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    before, mark, rest = content.rpartition(MARK)
+    digest, after = rest[: len(BLANK)], rest[len(BLANK) :]
+    expected = hashlib.sha256(before + mark + BLANK + after).hexdigest().encode()
+    return content if mark and digest == expected else None
+
+
+def _table(content: bytes) -> pa.Table:
+    return pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
+
+
+def _labelled(table: pa.Table, label: str) -> pa.Table:
+    """The table of one run with this label of its objective."""
+    if not table.num_rows or table["objective"][0].as_py() == label:
+        return table
+    column = pa.repeat(pa.scalar(label, pa.string()), table.num_rows)
+    return table.set_column(COLUMNS.index("objective"), "objective", column)
 
 
 def _in_folder(path: Path) -> Path:
@@ -125,7 +191,12 @@ def _in_folder(path: Path) -> Path:
     return path
 
 
-def read_all(folder: str | Path, *, keys: Collection[str] | None = None) -> pa.Table:
+def read_all(
+    folder: str | Path,
+    *,
+    keys: Collection[str] | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> pa.Table:
     """All finished runs of a study as one tidy table.
 
     One row a value, with the columns run, data, model, objective, seed, part (test or a shift),
@@ -138,32 +209,38 @@ def read_all(folder: str | Path, *, keys: Collection[str] | None = None) -> pa.T
         What ``calibrant study run --out`` wrote.
     keys
         Of the runs to read; None for all in the folder, also those of older studies.
+    labels
+        Of the objectives by the key of the run, as ``Study.labels`` gives them; only these runs
+        are read. None for the labels in the files: those of the study that ended last.
     """
     advice = f"Run calibrant study run STUDY.toml --out {folder}."
     if not Path(folder).is_dir():
         raise InputError(f"There is no folder {folder}. Check the name, or make it: {advice}")
     files = sorted((Path(folder) / "results").glob("*.parquet"))
-    if keys is not None:
-        files = [path for path in files if path.stem in keys]
+    for wanted in (keys, labels):
+        if wanted is not None:
+            files = [path for path in files if path.stem in wanted]
     tables, damaged = [], []
     for path in files:
-        try:
-            tables.append(pq.read_table(path).select(COLUMNS).cast(SCHEMA))
-        except (OSError, ValueError, KeyError, pa.ArrowException):
+        content = _whole(path)
+        if content is None:
             damaged.append(path.name)
+            continue
+        table = _table(content)
+        tables.append(table if labels is None else _labelled(table, labels[path.stem]))
     if not tables:
-        but = f", but {_names(damaged)}" if damaged else ""
+        but = f", but {damaged_files(damaged)}" if damaged else ""
         raise InputError(f"{folder} holds no finished runs{but}. {advice}")
     if damaged:
-        text = f"{folder} holds {_names(damaged)}; they are left out. {advice}"
+        text = f"{folder} holds {damaged_files(damaged)}; they are left out. {advice}"
         warnings.warn(text, CalibrationWarning, stacklevel=2)
     return pa.concat_tables(tables)
 
 
-def _names(damaged: list[str]) -> str:
+def damaged_files(damaged: Sequence[str]) -> str:
     """How many files are damaged, and which.
 
-    >>> _names(["a.parquet"]), _names(list("abcd"))
+    >>> damaged_files(["a.parquet"]), damaged_files(list("abcd"))
     ('1 damaged file (a.parquet)', '4 damaged files (a, b, c, …)')
     """
     shown = ", ".join([*damaged[:NAMED], *(["…"] if len(damaged) > NAMED else [])])

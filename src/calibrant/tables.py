@@ -382,7 +382,7 @@ def _only(table: pa.Table, name: str, wanted: Any) -> pa.Table:
         column = column.cast(column.type.value_type)
     several = isinstance(wanted, Collection) and not isinstance(wanted, str | bytes)
     try:
-        values = pa.array(list(wanted) if several else [wanted], column.type)
+        values = _values(column, list(wanted) if several else [wanted])
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         rule = f"must give {name!r} values of the type {column.type}"
         advice = f"The column begins with {column.slice(0, 2).to_pylist()}."
@@ -394,6 +394,22 @@ def _only(table: pa.Table, name: str, wanted: Any) -> pa.Table:
         advice = near_name(str(wanted), known) if known else "The table is empty."
         raise refuse(argument, "must keep at least one row", f"got {name}={wanted!r}", advice)
     return found
+
+
+def _values(column: Any, wanted: list[Any]) -> Any:
+    """Values as an array of the type of a column.
+
+    Strings that the column holds are taken from it: ``pa.array`` loads pandas, if that is
+    installed, which takes longer than the whole table.
+    """
+    import pyarrow as pa  # noqa: PLC0415
+
+    if pa.types.is_string(column.type):
+        held = column.unique()
+        places = {value: place for place, value in enumerate(held.to_pylist())}
+        if wanted and all(isinstance(value, str) and value in places for value in wanted):
+            return pa.concat_arrays([held.slice(places[value], 1) for value in wanted])
+    return pa.array(wanted, column.type)
 
 
 def _fixed(kept: Mapping[str, list[Any]], names: tuple[str, ...]) -> dict[str, Any]:

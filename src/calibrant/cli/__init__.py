@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import io
-import signal
 import sys
 from typing import Annotated
 
 import typer
 
 from calibrant import __version__
+from calibrant._stopping import install
 from calibrant.cli import _calibrate, _data, _measure, _papers, _report, _study, _train
-
-TERMINATED = 143
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -45,6 +43,5 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal without − or … shows a ? instead
             stream.reconfigure(errors="replace")
-    # Ended by a scheduler, too, unfinished files are removed.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    install()
     app()

@@ -14,11 +14,13 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from calibrant._checks import check_choice, refuse
+from calibrant._checks import check_choice, check_count, refuse
 from calibrant.cli._common import fail, one_line_errors, one_line_warnings
 
 if TYPE_CHECKING:
     from calibrant.study import Executor, Run, Status, Study
+
+MOST = 100_000  # processes or threads
 
 app = typer.Typer()
 study = typer.Typer(no_args_is_help=True, help="Studies: many trainings from one file, resumable.")
@@ -53,12 +55,13 @@ def run_command(
     from calibrant.results import read_all  # noqa: PLC0415
     from calibrant.study import answer  # noqa: PLC0415
 
-    chosen, works = _load(file), make_executor(executor, workers, threads, address, gpus)
+    works = make_executor(executor, workers, threads, address, gpus)
+    chosen = _load(file)
     now = run_missing(chosen, out, works, retry=retry)
     typer.echo(_counts(now))
     if now.count("done"):
         with one_line_warnings():
-            table = read_all(out, keys={run.key for run in chosen.runs})
+            table = read_all(out, labels=chosen.labels)
         typer.echo(_tables(chosen, table))
         typer.echo(answer(chosen, table))
     if now.count("failed"):
@@ -81,14 +84,18 @@ def status_command(
     if not out.is_dir():
         rule, advice = "must be a folder of results", f"Begin: calibrant study run {file} --out …"
         raise refuse("--out", rule, f"got {str(out)!r}, which does not exist", advice)
-    chosen = _load(file, training=False)  # only what is there matters
+    check_count("--workers", workers, least=1, most=MOST, example=2)
+    chosen = _load(file)
     now = status(chosen, out)
     typer.echo(_counts(now, workers))
+    if now.damaged:
+        typer.echo(_damaged(now))
     store = Store(out)
     for run in chosen.runs:
         failure = store.failure(run.key)
         if now.states[run.key] == "failed" and failure is not None:
-            typer.echo(f"failed: {run}: {failure['error'].splitlines()[0]}")
+            error = str(failure.get("error", "")).partition("\n")[0]
+            typer.echo(f"failed: {run}: {error}")
 
 
 @study.command("table")
@@ -144,7 +151,8 @@ def tune_command(
 
     works = make_executor(executor, workers, threads, address, 0)
     try:
-        typer.echo(str(tune(_load(file), out, executor=works, within=within)))
+        with one_line_warnings():
+            typer.echo(str(tune(_load(file), out, executor=works, within=within)))
     except StudyError as error:
         fail(str(error))
 
@@ -174,10 +182,17 @@ def select_command(
         typer.echo(f"{choice}\n")
 
 
-def _load(file: str, *, training: bool = True) -> Study:
+def _load(file: str) -> Study:
+    """The study; what only PyTorch knows is checked before the first run of it, if there is one."""
     from calibrant.study import Study  # noqa: PLC0415
 
-    return Study.load(file, training=training)
+    return Study.load(file, training=False)
+
+
+def _damaged(now: Status) -> str:
+    from calibrant.results import damaged_files  # noqa: PLC0415
+
+    return f"{damaged_files(now.damaged)}; the next study run repeats what they held"
 
 
 def make_executor(
@@ -186,13 +201,18 @@ def make_executor(
     from calibrant.study import Local, Ray  # noqa: PLC0415
 
     check_choice("--executor", name, ("local", "ray"))
+    for option, value in (("--workers", workers), ("--threads", threads)):
+        if value is not None:
+            check_count(option, value, least=1, most=MOST, example=2)
+    if not gpus >= 0:
+        raise refuse("--gpus", "must be 0 or more", f"got {gpus}", "Try 0.5.")
     wrong = {"--address": address, "--gpus": gpus or None} if name == "local" else {
         "--workers": workers
     }  # fmt: skip
-    for option, value in wrong.items():
-        if value is not None:
+    for option, given in wrong.items():
+        if given is not None:
             rule = f"goes with --executor {'ray' if name == 'local' else 'local'}"
-            raise refuse(option, rule, f"got {value!r} with {name}", "Drop one of the two.")
+            raise refuse(option, rule, f"got {given!r} with {name}", "Drop one of the two.")
     return Local(workers, threads) if name == "local" else Ray(address, threads or 1, gpus)
 
 
@@ -247,7 +267,7 @@ def run_missing(chosen: Study, out: Path, works: Executor, *, retry: bool = Fals
     from calibrant.study import StudyError, run_study  # noqa: PLC0415
 
     try:
-        with _live(chosen, works, out) as report:
+        with one_line_warnings(), _live(chosen, works, out) as report:
             return run_study(chosen, out, executor=works, retry=retry, report=report)
     except StudyError as error:
         fail(str(error))

@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from calibrant._checks import InputError, refuse
+from calibrant._stopping import removed_on_stop
 from calibrant.data._reading import PIECE, clear_errors, damaged, read_exactly
 
 MAX_MEMBERS = 2_000_000
@@ -52,7 +53,10 @@ def unpack(archive: Path, folder: Path) -> list[Path]:
     Everything is written beside its place first and renamed at the end, so that half an archive
     is never taken for a whole one. What is there already is not overwritten.
     """
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".unpack-") as work:
+    with (
+        tempfile.TemporaryDirectory(dir=folder, prefix=".unpack-") as work,
+        removed_on_stop(Path(work)),
+    ):
         for path, _, stream in iterate(archive):
             target = Path(work, path)
             target.parent.mkdir(parents=True, exist_ok=True)

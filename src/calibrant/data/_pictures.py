@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import fft, ndimage
 
 Array = NDArray[Any]
 Floats = NDArray[np.float32]
@@ -34,6 +33,8 @@ TO_YCC = np.array([
 
 def convolve(x: Array, kernels: Array) -> Floats:
     """Convolve with one kernel (1, k, k) or one for each image (N, k, k), edges mirrored."""
+    from scipy import fft  # noqa: PLC0415 - takes half a second
+
     height, width = x.shape[2:]
     reach = kernels.shape[-1] // 2
     padded = np.pad(x, ((0, 0), (0, 0), (reach, reach), (reach, reach)), mode="symmetric")
@@ -132,6 +133,8 @@ def _coarse_matrix(size: int, fraction: float) -> Array:
 
 def smooth_noise(rng: np.random.Generator, shape: tuple[int, ...], sigma: float) -> Floats:
     """Normal noise, smoothed over the last two axes and scaled back to unit variance."""
+    from scipy import ndimage  # noqa: PLC0415 - takes half a second
+
     noise = rng.standard_normal(shape)
     axes = (len(shape) - 2, len(shape) - 1)
     smooth = ndimage.gaussian_filter(noise, sigma, axes=axes, mode="reflect")
@@ -143,6 +146,8 @@ def clouds(
     rng: np.random.Generator, count: int, height: int, width: int, *, roughness: float
 ) -> Floats:
     """Random fields in [0, 1] whose strength falls with frequency to the power of roughness."""
+    from scipy import fft  # noqa: PLC0415 - takes half a second
+
     # Drawn at twice the size, for such fields close upon themselves.
     shape = (2 * height, 2 * width)
     rows, columns = fft.fftfreq(shape[0]), fft.rfftfreq(shape[1])
@@ -157,6 +162,8 @@ def clouds(
 
 def jpeg(x: Array, *, quality: float) -> Floats:
     """Quantise 8x8 blocks as a JPEG encoder does, without thinning out the colours."""
+    from scipy import fft  # noqa: PLC0415 - takes half a second
+
     scale = 50 / quality if quality < HALF_QUALITY else 2 - quality / 50
     height, width = x.shape[2:]
     pad = [(0, 0), (0, 0), (0, -height % BLOCK), (0, -width % BLOCK)]

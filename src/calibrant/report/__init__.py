@@ -125,8 +125,7 @@ def write_study_report(
     from calibrant.results import read_all  # noqa: PLC0415 - Arrow costs 0.1 s to import
 
     _check_target(path)
-    keys = None if study is None else {run.key for run in study.runs}
-    table = read_all(folder, keys=keys)
+    table = read_all(folder, labels=None if study is None else study.labels)
     cells = cells_of(table)
     body = body_of_study(cells, table, study)
     write_page(path, title=title, body=body, data={"study": data_of_study(cells)})

@@ -7,6 +7,7 @@ import json
 import time
 import traceback
 import warnings
+import zipfile
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant._checks import CalibrationWarning, InputError
-from calibrant._files import replacing
+from calibrant._files import FILE_ERRORS, replacing
 from calibrant.data import Dataset, corrupt, load, load_shift
 from calibrant.data._table import parse_shift
 from calibrant.predictions import Predictions
@@ -25,6 +26,12 @@ from calibrant.study._known import GENERATED
 from calibrant.study._spec import Evaluation, Run, fingerprint
 
 TEST, CALIBRATION = "test", "calibration"
+DAMAGE: tuple[type[Exception], ...] = (*FILE_ERRORS, KeyError, zipfile.BadZipFile)
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
+
+
+class StudyError(RuntimeError):
+    """The study cannot go on; what is finished is kept."""
 
 
 def execute(run: Run, evaluation: Evaluation, store: Store, dataset: Dataset | None = None) -> bool:
@@ -43,13 +50,14 @@ def execute(run: Run, evaluation: Evaluation, store: Store, dataset: Dataset | N
             kept, trained_in = keep_logits(run, evaluation, store.run_folder(run.key), dataset)
             features = _keep_features(run, evaluation, store.run_folder(run.key), dataset)
             rows = evaluate(run, evaluation, kept, features)
-            facts = {"evaluation": described(run, evaluation),
+            facts = {"label": run.name, "evaluation": described(evaluation),
                      "train_seconds": trained_in or known.get("train_seconds", 0.0),
                      "seconds": time.perf_counter() - start}  # fmt: skip
             store.write(run.key, rows, facts)
         except Exception as error:
-            if _stops_everything(error):
-                raise
+            disk = disk_error(error)
+            if disk is not None:
+                raise disk from None
             store.fail(run.key, {
                 "run": str(run), "error": f"{type(error).__name__}: {error}",
                 "traceback": traceback.format_exc(), "time": time.time(),
@@ -57,13 +65,13 @@ def execute(run: Run, evaluation: Evaluation, store: Store, dataset: Dataset | N
     return True
 
 
-def _stops_everything(error: BaseException | None) -> bool:
-    """Whether an error, or what caused it, is a disk that is full or broken."""
+def disk_error(error: BaseException | None) -> OSError | None:
+    """The error of a full or broken disk that is, or led to, an error; None if none did."""
     while error is not None:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-            return True
-        error = error.__cause__
-    return False
+        if isinstance(error, OSError) and error.errno in DISK:
+            return error
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def keep_logits(
@@ -77,12 +85,12 @@ def keep_logits(
     kept = {part: _read(folder / file_name(part)) for part in wanted}
     if not any(p is None for p in kept.values()):
         return {part: p for part, p in kept.items() if p is not None}, 0.0
-    from calibrant.train import get_recipe, predict, train  # noqa: PLC0415 - loads PyTorch
+    from calibrant.train import get_recipe, is_finished, predict, train  # noqa: PLC0415 - PyTorch
 
     start, seconds = time.perf_counter(), 0.0
     data = dataset or load(run.data, **run.data_options)
     recipe = dict(run.recipe)
-    if kept[TEST] is None or kept[CALIBRATION] is None or not (folder / "run.json").exists():
+    if kept[TEST] is None or kept[CALIBRATION] is None or not is_finished(folder):
         trained = train(
             data, model=run.model, objective=run.objective, seed=run.seed,
             recipe=get_recipe(recipe.pop("name"), **recipe), model_options=run.model_options,
@@ -106,19 +114,39 @@ def _keep_features(
     if not any(map(evaluation.from_features, evaluation.calibrators)):
         return {}
     wanted = (CALIBRATION, TEST, *evaluation.shifts)
-    paths = {
-        part: folder / f"features-{file_name(part)}".replace(".npz", ".npy") for part in wanted
-    }
-    if not all(path.exists() for path in paths.values()):
-        from calibrant.train import extract_features  # noqa: PLC0415 - loads PyTorch
+    found: dict[str, NDArray[np.float32]] = {}
+    for part in wanted:
+        path = folder / f"features-{file_name(part)}"
+        kept = _read_features(path)
+        if kept is None:
+            from calibrant.train import extract_features  # noqa: PLC0415 - loads PyTorch
 
-        data = dataset or load(run.data, **run.data_options)
-        for part, path in paths.items():
+            data = dataset or load(run.data, **run.data_options)
             own = part in (CALIBRATION, TEST)
             options = {"part": part} if own else {"shift": shifted(part, run, data)}
-            with replacing(path) as temporary, Path(temporary).open("wb") as file:
-                np.save(file, extract_features(folder, data, **options))
-    return {part: np.load(path, allow_pickle=False) for part, path in paths.items()}
+            kept = extract_features(folder, data, **options)
+            with replacing(path) as temporary, temporary.open("wb") as file:
+                np.savez(file, features=kept)
+        found[part] = kept
+    return found
+
+
+def _read_features(path: Path) -> NDArray[np.float32] | None:
+    """Kept features; None if there are none or the file is damaged."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found: NDArray[np.float32] = file["features"]
+            return found
+    except FileNotFoundError:
+        return None
+    except DAMAGE:
+        _warn_damaged(path)
+        return None
+
+
+def _warn_damaged(path: Path) -> None:
+    text = f"{path} is damaged; it is made again."
+    warnings.warn(text, CalibrationWarning, stacklevel=3)
 
 
 def shifted(shift: str, run: Run, data: Dataset) -> tuple[Any, Any]:
@@ -148,7 +176,10 @@ def _read(path: Path) -> Predictions | None:
     """Kept predictions; None if there are none or the file is damaged."""
     try:
         return Predictions.load(path)
-    except (OSError, InputError):
+    except FileNotFoundError:
+        return None
+    except InputError:
+        _warn_damaged(path)
         return None
 
 
@@ -196,27 +227,23 @@ def evaluate(
     return rows
 
 
-def described(run: Run, evaluation: Evaluation) -> dict[str, Any]:
+def described(evaluation: Evaluation) -> dict[str, Any]:
     """What a result file holds, to see whether it holds what is asked for."""
     return {
-        "objective": run.name, "shifts": list(evaluation.shifts),
+        "shifts": list(evaluation.shifts),
         "shift_files": [file_name(shift) for shift in evaluation.shifts],
         "metrics": {label: dict(spec) for label, spec in evaluation.metrics.items()},
         "calibrators": {label: dict(spec) for label, spec in evaluation.calibrators.items()},
     }  # fmt: skip
 
 
-def is_complete(run: Run, evaluation: Evaluation, facts: Mapping[str, Any] | None) -> bool:
-    """Whether a result file answers everything that is asked now."""
+def is_complete(facts: Mapping[str, Any] | None, asked: Mapping[str, Any]) -> bool:
+    """Whether a result file holds everything that is ``described``; its label does not matter."""
     if facts is None:
         return False
-    held, asked = facts.get("evaluation", {}), described(run, evaluation)
-    return (
-        held.get("objective") == asked["objective"]
-        and set(held.get("shift_files", ())) >= set(asked["shift_files"])
-        and all(
-            held.get(kind, {}).get(label) == spec
-            for kind in ("metrics", "calibrators")
-            for label, spec in asked[kind].items()
-        )
+    held = facts.get("evaluation", {})
+    return set(held.get("shift_files", ())) >= set(asked["shift_files"]) and all(
+        held.get(kind, {}).get(label) == spec
+        for kind in ("metrics", "calibrators")
+        for label, spec in asked[kind].items()
     )

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+import warnings
+from collections import deque
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from calibrant._arrays import num_threads
-from calibrant._checks import InputError
-from calibrant._files import replacing
+from calibrant._checks import CalibrationWarning, InputError, check_count
+from calibrant._files import write_bytes
 from calibrant.results import Store
-from calibrant.study._execute import execute
+from calibrant.study._execute import StudyError, execute
+from calibrant.study._processes import Worker, WorkerDied, answered, crew
 from calibrant.study._sharing import share, shared
 from calibrant.study._spec import Evaluation, Run
 
 ATTEMPTS = 3
+MOST = 100_000  # workers or threads
 PROBE_SECONDS = 1.0
 SIZE_FILE = "workers.json"
 
@@ -38,23 +39,25 @@ class Local:
     workers: int | None = None
     threads: int | None = None
 
+    def __post_init__(self) -> None:
+        for name, value in (("workers", self.workers), ("threads", self.threads)):
+            if value is not None:
+                check_count(name, value, least=1, most=MOST, example=2)
+
     def work(
         self, runs: Sequence[Run], evaluation: Evaluation, store: Store
-    ) -> Iterator[tuple[Run, str]]:
+    ) -> Generator[tuple[Run, str], None, None]:
         """Execute the runs; yields each with "done", "elsewhere" or "died"."""
-        by_data = {run.data_key: share(run, store.folder / "shared") for run in _one_each(runs)}
-        workers, threads = self._size(runs, by_data, store)
-        pool = _Pool(evaluation, store, by_data, threads)
-        left = {run.key: run for run in runs}
-        while left:
-            suspects = yield from pool.drain(left, list(left), workers)
-            # One of those under way killed its process; alone, each shows whether it was.
-            for key in suspects:
-                for _ in range(ATTEMPTS - 1):
-                    if not (yield from pool.drain(left, [key], 1)):
-                        break
-                else:
-                    yield left.pop(key), "died"
+        with store.alone("setup"):
+            by_data = {run.data_key: share(run, store.folder / "shared") for run in _one_each(runs)}
+            workers, threads = self._size(runs, by_data, store)
+        tasks = _Tasks(evaluation, store, by_data, threads)
+        left = list(runs)
+        for attempt in range(ATTEMPTS):
+            # Those whose process died try again one at a time: together they may need too much.
+            left = yield from tasks.drain(left, 1 if attempt else workers)
+        for run in left:
+            yield run, "died"
 
     def _size(
         self, runs: Sequence[Run], by_data: Mapping[str, Path | None], store: Store
@@ -65,9 +68,7 @@ class Local:
         found = _begun_with(store.folder)
         if found is None:
             found = probe(runs[0], by_data[runs[0].data_key])
-            store.folder.mkdir(parents=True, exist_ok=True)
-            with replacing(store.folder / SIZE_FILE) as temporary:
-                Path(temporary).write_text(json.dumps(found), encoding="utf-8")
+            write_bytes(store.folder / SIZE_FILE, json.dumps(found).encode())
         return self.workers or found[0], self.threads or found[1]
 
     def processes(self, folder: Path) -> int | None:
@@ -80,55 +81,63 @@ def _begun_with(folder: Path) -> tuple[int, int] | None:
     """Workers and threads that a probe found for a folder."""
     try:
         workers, threads = json.loads((folder / SIZE_FILE).read_text(encoding="utf-8"))
-        return int(workers), int(threads)
+        Local(workers, threads)
     except (OSError, ValueError, TypeError):
         return None
+    return workers, threads
 
 
 @dataclass(frozen=True)
-class _Pool:
-    """Processes that execute runs until all are done or one of the processes dies."""
+class _Tasks:
+    """What the workers of a study have in common."""
 
     evaluation: Evaluation
     store: Store
     by_data: Mapping[str, Path | None]
     threads: int
 
-    def drain(
-        self, left: dict[str, Run], keys: Sequence[str], workers: int
-    ) -> Generator[tuple[Run, str], None, list[str]]:
-        """Take finished runs out of ``left``; return those under way when a process died."""
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["calibrant.train"])
-        pool = ProcessPoolExecutor(workers, context, _begin, (self.threads,))
-        begun = time.time()
-        futures: dict[Future[bool], str] = {}
-        try:
-            for key in keys:
-                run = left[key]
-                task = (run, self.evaluation, self.store.folder, self.by_data[run.data_key])
-                futures[pool.submit(_task, *task)] = key
-            while futures:
-                for future in wait(futures, return_when=FIRST_COMPLETED).done:
-                    ours = future.result()
-                    yield left.pop(futures.pop(future)), "done" if ours else "elsewhere"
-        except BrokenProcessPool:
-            under_way = [k for k in keys if k in left and self.store.begun(k) >= begun]
-            return under_way or [k for k in keys if k in left]
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-        return []
+    def drain(self, runs: Sequence[Run], count: int) -> Generator[tuple[Run, str], None, list[Run]]:
+        """Execute runs with so many workers; return those whose process died."""
+        died: list[Run] = []
+        todo, unstarted = deque(runs), 0
+        with crew() as workers:
+            while todo or any(worker.task for worker in workers):
+                while todo and len(workers) < count:
+                    workers.append(Worker(self.threads))
+                    self._give(workers[-1], todo.popleft())
+                for worker in answered([worker for worker in workers if worker.task]):
+                    run = worker.task
+                    try:
+                        ours, notes = worker.answer()
+                    except WorkerDied as dead:
+                        (died if dead.started else todo).append(run)
+                        unstarted += not dead.started
+                        if unstarted == ATTEMPTS:
+                            raise StudyError("The worker processes die when they start.") from None
+                        workers.remove(worker)
+                        worker.kill()
+                        continue
+                    if todo:
+                        self._give(worker, todo.popleft())
+                    for note in notes:
+                        warnings.warn(note, CalibrationWarning, stacklevel=2)
+                    yield run, "done" if ours else "elsewhere"
+        return died
+
+    def _give(self, worker: Worker, run: Run) -> None:
+        data = self.by_data[run.data_key]
+        worker.give(run, _task, run, self.evaluation, self.store.folder, data)
 
 
-def _begin(threads: int) -> None:
-    import torch  # noqa: PLC0415
-
-    torch.set_num_threads(threads)
-
-
-def _task(run: Run, evaluation: Evaluation, folder: Path, data: Path | None) -> bool:
+def _task(
+    run: Run, evaluation: Evaluation, folder: Path, data: Path | None
+) -> tuple[bool, list[str]]:
+    """Execute a run: whether it was ours, and what it warned of."""
     dataset = None if data is None else shared(data)
-    return execute(run, evaluation, Store(folder), dataset)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CalibrationWarning)
+        ours = execute(run, evaluation, Store(folder), dataset)
+    return ours, [str(w.message) for w in caught if issubclass(w.category, CalibrationWarning)]
 
 
 def _one_each(runs: Sequence[Run]) -> list[Run]:
@@ -144,13 +153,17 @@ def probe(run: Run, data: Path | None) -> tuple[int, int]:
     cores = num_threads()
     if cores == 1 or data is None:
         return cores, 1
-    context = multiprocessing.get_context("forkserver")
-    try:
-        with ProcessPoolExecutor(1, context) as pool:
-            one = pool.submit(_time_steps, run, data, 1).result()
-            every = pool.submit(_time_steps, run, data, cores).result()
-    except (InputError, RuntimeError):  # the run itself will say what is wrong
-        return cores, 1
+    with crew() as workers:
+        workers.append(Worker(1))
+        seconds = []
+        for threads in (1, cores):
+            workers[0].give(run, _time_steps, run, data, threads)
+            answered(workers)
+            try:
+                seconds.append(workers[0].answer())
+            except (InputError, RuntimeError, WorkerDied):  # the run itself will say what is wrong
+                return cores, 1
+    one, every = seconds
     return (1, cores) if every * cores < one else (cores, 1)
 
 

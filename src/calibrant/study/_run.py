@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
 from calibrant._extras import need_extra
+from calibrant._stopping import resumable
 from calibrant.results import Store
-from calibrant.study._execute import is_complete
+from calibrant.study._execute import StudyError, described, is_complete
+from calibrant.study._known import check_training
 from calibrant.study._local import Local
 from calibrant.study._spec import Evaluation, Run, Study
 
 State = Literal["done", "running", "failed", "missing"]
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Executor(Protocol):
@@ -22,21 +27,21 @@ class Executor(Protocol):
 
     def work(
         self, runs: Sequence[Run], evaluation: Evaluation, store: Store
-    ) -> Iterator[tuple[Run, str]]:
+    ) -> Generator[tuple[Run, str], None, None]:
         """Execute runs; yield each with "done", "elsewhere" or "died"."""
         ...
 
 
-class StudyError(RuntimeError):
-    """The study cannot go on; what is finished is kept."""
-
-
 @dataclass(frozen=True)
 class Status:
-    """Where a study stands: runs by state, and the seconds that finished ones took."""
+    """Where a study stands: runs by state, and the seconds that finished ones took.
+
+    ``damaged`` are the names of result files that cannot be trusted; their runs are not done.
+    """
 
     states: dict[str, State]
     seconds: list[float] = field(default_factory=list)
+    damaged: tuple[str, ...] = ()
 
     def count(self, state: State) -> int:
         """How many runs are in a state."""
@@ -52,21 +57,29 @@ class Status:
 
 def status(study: Study, out: str | Path) -> Status:
     """Look at the results of a study."""
-    store = Store(out)
+    return _look(study, Store(out))[0]
+
+
+def _look(study: Study, store: Store) -> tuple[Status, dict[str, str]]:
+    """Where a study stands, and the labels that finished runs have in their files."""
     states: dict[str, State] = {}
-    seconds = []
+    seconds, damaged, labels = [], [], {}
+    asked = described(study.evaluation)
     for run in study.runs:
         facts = store.facts(run.key)
-        if is_complete(run, study.evaluation, facts) and facts is not None:
+        if facts is None and store.is_damaged(run.key):
+            damaged.append(store.result_path(run.key).name)
+        if facts is not None and is_complete(facts, asked):
             states[run.key] = "done"
             seconds.append(float(facts["seconds"]))
+            labels[run.key] = facts["label"]
         elif store.claimed(run.key):
             states[run.key] = "running"
         elif store.failure(run.key) is not None:
             states[run.key] = "failed"
         else:
             states[run.key] = "missing"
-    return Status(states, seconds)
+    return Status(states, seconds, tuple(damaged)), labels
 
 
 def run_study(
@@ -96,39 +109,82 @@ def run_study(
         Called after every run.
     """
     store = Store(out)
-    now = status(study, out)
-    wanted = ("missing", "running", "failed") if retry else ("missing", "running")
-    # Seed by seed, so that a study stopped in the middle compares like with like.
-    runs = sorted(study.runs, key=lambda run: run.seed)
-    todo = list({r.key: r for r in runs if now.states[r.key] in wanted}.values())
-    if not todo:
+    with resumable():
+        store.sweep()
+        now, labels = _look(study, store)
+        wanted = ("missing", "running", "failed") if retry else ("missing", "running")
+        # Seed by seed, so that a study stopped in the middle compares like with like.
+        runs = sorted(study.runs, key=lambda run: run.seed)
+        todo = list({r.key: r for r in runs if now.states[r.key] in wanted}.values())
+        if todo:
+            need_extra("torch", "Training")
+            check_training(todo)
+            elsewhere = _work(todo, study, store, executor or Local(), now, report)
+            while any(store.claimed(run.key) for run in elsewhere):
+                time.sleep(0.5)
+            if elsewhere:
+                # What the other driver left, if it was stopped, is ours now; what failed there
+                # has failed.
+                return run_study(study, out, executor=executor, report=report)
+            now, labels = _look(study, store)
+        _relabel(study, store, labels)
         return now
-    need_extra("torch", "Training")
-    states, seconds = dict(now.states), list(now.seconds)
-    elsewhere: list[Run] = []
+
+
+def _work(
+    todo: Sequence[Run],
+    study: Study,
+    store: Store,
+    executor: Executor,
+    now: Status,
+    report: Callable[[Run, str, Status], None] | None,
+) -> list[Run]:
+    """Execute runs; return those that another driver has."""
+    states, seconds, elsewhere = dict(now.states), list(now.seconds), []
+
+    def progress() -> str:
+        done = list(states.values()).count("done")
+        return f"{done} of {len(states)} runs finished"
+
     try:
-        for run, outcome in (executor or Local()).work(todo, study.evaluation, store):
-            if outcome == "elsewhere":
-                elsewhere.append(run)
-                continue
-            if outcome == "died" and store.failure(run.key) is None:
-                store.fail(run.key, {
-                    "run": str(run), "error": "The process that worked on it died repeatedly.",
-                    "traceback": "", "time": time.time(),
-                })  # fmt: skip
-            facts = store.facts(run.key)
-            states[run.key] = "done" if facts is not None else "failed"
-            seconds += [] if facts is None else [float(facts["seconds"])]
-            if report is not None:
-                report(run, states[run.key], Status(states, seconds))
+        with resumable(progress), closing(executor.work(todo, study.evaluation, store)) as found:
+            for run, outcome in found:
+                if outcome == "elsewhere":
+                    elsewhere.append(run)
+                    continue
+                if outcome == "died" and store.failure(run.key) is None:
+                    store.fail(run.key, {
+                        "run": str(run), "error": "The process that worked on it died repeatedly.",
+                        "traceback": "", "time": time.time(),
+                    })  # fmt: skip
+                facts = store.facts(run.key)
+                states[run.key] = "done" if facts is not None else "failed"
+                seconds += [] if facts is None else [float(facts["seconds"])]
+                if report is not None:
+                    report(run, states[run.key], Status(states, seconds))
     except OSError as error:
-        raise StudyError(
-            f"The study stopped: {error}. What is finished is kept in {out}; run the same command "
-            "to go on."
-        ) from error
-    if not elsewhere:
-        return status(study, out)
-    while any(store.claimed(run.key) for run in elsewhere):
-        time.sleep(0.5)
-    # What the other driver left, if it was stopped, is ours now; what failed there has failed.
-    return run_study(study, out, executor=executor, report=report)
+        raise StudyError(_stopped_by(error, store)) from error
+    return elsewhere
+
+
+def _stopped_by(error: OSError, store: Store) -> str:
+    what, first = f"The study stopped: {error}", "Run"
+    if error.errno in FULL:
+        what = f"The study stopped because the disk of {store.folder} is full"
+        first = "Free some space and run"
+    return f"{what}. What is finished is kept. {first} the same command to continue."
+
+
+def _relabel(study: Study, store: Store, held: Mapping[str, str]) -> None:
+    """Give the finished runs the labels of this study, if ``held`` are others.
+
+    Another study may call the same runs otherwise. One driver relabels at a time, all of its runs,
+    so that a folder does not end with a mixture.
+    """
+    if all(study.labels[key] == label for key, label in held.items()):
+        return
+    with store.alone("labels"):
+        for key, label in study.labels.items():
+            with store.claim(key) as ours:
+                if ours:
+                    store.relabel(key, label)

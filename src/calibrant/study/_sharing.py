@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._files import replacing
+from calibrant._files import FILE_ERRORS, TEMPORARY, npy_bytes, write_bytes
 from calibrant.data import Dataset, load
 from calibrant.study._spec import Run
 
@@ -19,24 +19,47 @@ VECTORS = "vectors"
 
 
 def share(run: Run, folder: Path) -> Path | None:
-    """Write the arrays of a run's data set to a folder, once; None if they are not plain arrays."""
+    """Write the arrays of a run's data set to a folder; None if they are not plain arrays.
+
+    What is there is kept if it is the same, and written again if it is damaged.
+    """
     data = load(run.data, **run.data_options)
     if not isinstance(data.x_train, np.ndarray):
         return None
     target = folder / data.hash[:16]
-    if not (target / "facts.json").exists():
-        target.mkdir(parents=True, exist_ok=True)
-        arrays = {name: getattr(data, name) for name in ARRAYS}
-        if VECTORS in data.meta:
-            arrays[VECTORS] = data.meta[VECTORS]
-        for name, array in arrays.items():
-            with replacing(target / f"{name}.npy") as temporary, Path(temporary).open("wb") as file:
-                np.save(file, array)
-        facts = {"name": data.name, "kind": data.kind, "classes": list(data.classes),
-                 "vocabulary_size": data.meta.get("vocabulary_size")}  # fmt: skip
-        with replacing(target / "facts.json") as temporary:
-            Path(temporary).write_text(json.dumps(facts), encoding="utf-8")
+    target.mkdir(parents=True, exist_ok=True)
+    for left in target.glob(f".*{TEMPORARY}"):
+        left.unlink(missing_ok=True)
+    arrays = {name: getattr(data, name) for name in ARRAYS}
+    if VECTORS in data.meta:
+        arrays[VECTORS] = data.meta[VECTORS]
+    for name, array in arrays.items():
+        if not _holds(target, name, array):
+            write_bytes(_path(target, name), npy_bytes(array))
+    facts = {"name": data.name, "kind": data.kind, "classes": list(data.classes),
+             "vocabulary_size": data.meta.get("vocabulary_size")}  # fmt: skip
+    text = json.dumps(facts).encode()
+    path = target / "facts.json"
+    if not path.exists() or path.read_bytes() != text:
+        write_bytes(path, text)
     return target
+
+
+def _holds(folder: Path, name: str, array: NDArray[Any]) -> bool:
+    """Whether a file holds an array, bit for bit."""
+    try:
+        found = _mapped(folder, name)
+    except FILE_ERRORS:
+        return False
+    return (
+        found.dtype == array.dtype
+        and found.shape == array.shape
+        and np.array_equal(_bytes(found), _bytes(array))
+    )
+
+
+def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 @lru_cache(maxsize=4)
@@ -45,14 +68,18 @@ def shared(folder: Path) -> Dataset:
     facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
     arrays: dict[str, Any] = {name: _mapped(folder, name) for name in ARRAYS}
     meta = {"vocabulary_size": facts["vocabulary_size"]}
-    if (folder / f"{VECTORS}.npy").exists():
+    if _path(folder, VECTORS).exists():
         meta[VECTORS] = _mapped(folder, VECTORS)
     return Dataset(
         facts["name"], facts["kind"], **arrays, classes=tuple(facts["classes"]), meta=meta
     )
 
 
+def _path(folder: Path, name: str) -> Path:
+    return folder / f"{name}.npy"
+
+
 def _mapped(folder: Path, name: str) -> NDArray[Any]:
     """Copy on write: the array counts as writable, but nothing written reaches the file."""
-    array: NDArray[Any] = np.load(folder / f"{name}.npy", mmap_mode="c", allow_pickle=False)
+    array: NDArray[Any] = np.load(_path(folder, name), mmap_mode="c", allow_pickle=False)
     return array

@@ -7,7 +7,7 @@ import itertools
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from pathlib import Path
 from string import Formatter
@@ -54,7 +54,7 @@ class Run:
     @cached_property
     def key(self) -> str:
         """Sixteen hexadecimal digits of the sha256 of everything but the label."""
-        facts = {name: value for name, value in asdict(self).items() if name != "label"}
+        facts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "label"}
         text = json.dumps(facts, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -130,6 +130,11 @@ class Study:
     runs: tuple[Run, ...]
     evaluation: Evaluation
     tune: Mapping[str, Any] | None = None
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """What tables call the objective of each run, by key."""
+        return {run.key: run.name for run in self.runs}
 
     @classmethod
     def load(cls, path: str | Path, *, training: bool = True) -> Study:

@@ -14,9 +14,9 @@ from calibrant._checks import refuse
 from calibrant.measure import show
 from calibrant.predictions import Predictions
 from calibrant.results import Store
-from calibrant.study._execute import CALIBRATION, file_name
+from calibrant.study._execute import CALIBRATION, StudyError, file_name
 from calibrant.study._known import check_objective, filled
-from calibrant.study._run import Executor, StudyError, run_study
+from calibrant.study._run import Executor, run_study
 from calibrant.study._select import check_within
 from calibrant.study._spec import Evaluation, Run, Study, coefficients
 

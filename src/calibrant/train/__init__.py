@@ -10,7 +10,7 @@ from calibrant.train._loop import Moment, Trained, train
 from calibrant.train._precision import choose_precision
 from calibrant.train._predict import extract_features, predict
 from calibrant.train._recipes import RECIPES, Recipe, get_recipe
-from calibrant.train._records import epochs_table, read_run
+from calibrant.train._records import epochs_table, is_finished, read_run
 from calibrant.train._stopping import EarlyStopping
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "epochs_table",
     "extract_features",
     "get_recipe",
+    "is_finished",
     "predict",
     "read_run",
     "train",

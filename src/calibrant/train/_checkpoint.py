@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from calibrant._checks import refuse
-from calibrant._files import replacing
+from calibrant._checks import CalibrationWarning, refuse
+from calibrant._files import write_bytes
 
 NAME = "checkpoint.pt"
 
@@ -21,8 +24,7 @@ class TrainingError(RuntimeError):
 def save_checkpoint(folder: Path, tensors: dict[str, Any], facts: dict[str, Any]) -> None:
     """Write tensors, and facts as JSON, as one file."""
     try:
-        with replacing(folder / NAME) as temporary, Path(temporary).open("wb") as file:
-            torch.save({**tensors, "facts": json.dumps(facts)}, file)
+        write_tensors(folder / NAME, {**tensors, "facts": json.dumps(facts)})
     except (OSError, RuntimeError) as error:
         kept = folder / NAME
         last = f"the checkpoint before it is whole: {kept.name}" if kept.exists() else "none before"
@@ -32,10 +34,35 @@ def save_checkpoint(folder: Path, tensors: dict[str, Any], facts: dict[str, Any]
         ) from error
 
 
-def load_checkpoint(folder: Path) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Read the checkpoint of a run, or None if it has none."""
-    path = folder / NAME
+def write_tensors(path: Path, tensors: dict[str, Any]) -> None:
+    """Write a file of tensors, in one piece: PyTorch itself does not say why a disk refuses one."""
+    buffer = io.BytesIO()
+    torch.save(tensors, buffer)
+    write_bytes(path, buffer.getbuffer())
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a file of tensors is as it was written; what is damaged is named in a warning.
+
+    PyTorch writes a checksum of every tensor, but does not look at it when it loads them.
+    """
     if not path.exists():
+        return False
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if archive.testzip() is None:
+                return True
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, EOFError):
+        pass
+    text = f"{path} is damaged; it is made again."
+    warnings.warn(text, CalibrationWarning, stacklevel=2)
+    return False
+
+
+def load_checkpoint(folder: Path) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Read the checkpoint of a run, or None if it has none or a damaged one."""
+    path = folder / NAME
+    if not is_whole(path):
         return None
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from calibrant._checks import check_seed, refuse
+from calibrant._stopping import resumable
 from calibrant.data import Dataset, Split, split
 from calibrant.data._splits import stratified_order
 from calibrant.losses import CorrectnessHistory, Objective, parse_objective
@@ -173,14 +174,17 @@ def train(  # noqa: PLR0913
             folder.mkdir(parents=True, exist_ok=True)
         if found is not None:
             run.resume(*found)
-        while run.epoch < recipe.epochs and not run.stopped:
-            run.train_epoch(report, folder)
-            run.observe(chosen, stop)
+        saved = run.epoch
+        with resumable(lambda: f"{saved} of {recipe.epochs} epochs finished"):
+            while run.epoch < recipe.epochs and not run.stopped:
+                run.train_epoch(report, folder)
+                run.observe(chosen, stop)
+                if folder is not None and group.first:
+                    run.save(folder)
+                    saved = run.epoch
+            trained = run.result(chosen)
             if folder is not None and group.first:
-                run.save(folder)
-        trained = run.result(chosen)
-        if folder is not None and group.first:
-            write_run(folder, trained)
+                write_run(folder, trained)
         return trained
 
 

@@ -6,36 +6,36 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 
 from calibrant._checks import refuse
-from calibrant._files import replacing
+from calibrant._files import npy_bytes, replacing, write_bytes
+from calibrant.train._checkpoint import is_whole, write_tensors
 
 if TYPE_CHECKING:
     from calibrant.train._loop import Trained
 
-FINISHED = "run.json"
+FINISHED, WEIGHTS = "run.json", "weights.pt"
 
 
 def write_run(folder: Path, trained: Trained) -> None:
     """Write weights, records and predictions of a run, then the file that marks it finished."""
-    with replacing(folder / "weights.pt") as temporary:
-        torch.save(trained.model.state_dict(), temporary)
+    write_tensors(folder / WEIGHTS, trained.model.state_dict())
     with replacing(folder / "epochs.parquet") as temporary:
         pq.write_table(epochs_table(trained.epochs), temporary)
     arrays = {"learned": trained.learned, "max_logit": trained.max_logit}
     for name, array in arrays.items():
         if array is not None:
-            with replacing(folder / f"{name}.npy") as temporary, temporary.open("wb") as file:
-                np.save(file, array)
+            write_bytes(folder / f"{name}.npy", npy_bytes(array))
     for name, p in trained.predictions.items():
         p.save(folder / f"{name}.npz")
-    with replacing(folder / FINISHED) as temporary:
-        text = json.dumps(dict(trained.settings), indent=1)
-        Path(temporary).write_text(text, encoding="utf-8")
+    write_bytes(folder / FINISHED, json.dumps(dict(trained.settings), indent=1).encode())
+
+
+def is_finished(folder: str | Path) -> bool:
+    """Whether a folder holds a finished run whose weights are as they were written."""
+    return (Path(folder) / FINISHED).exists() and is_whole(Path(folder) / WEIGHTS)
 
 
 def epochs_table(rows: list[dict[str, float]]) -> pa.Table:

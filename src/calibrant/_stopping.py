@@ -1,0 +1,185 @@
+"""Ctrl-C, SIGTERM and SIGHUP: the command ends at once, with one sentence and nothing left behind.
+
+``calibrant`` imports this module before anything that takes time. All else is done by a thread
+that the signal wakes, because the main thread may be in compiled code for a long while, and because
+an exception raised inside an import can be swallowed there and leave half a module. What the
+command writes is renamed into place, so that it may end at any moment; its workers are killed,
+and so are their own processes.
+
+This is for the command alone. In a program that imports the package nothing is installed, and
+Ctrl-C raises ``KeyboardInterrupt`` as usual.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ROUNDS = 20  # of killing: a process may have started another one meanwhile
+SHOW_CURSOR = "\x1b[?25h\n"
+
+_unfinished: set[Path] = set()
+_sentences: list[Callable[[], str]] = []
+_installed = False
+
+
+@contextmanager
+def removed_on_stop(path: Path) -> Iterator[None]:
+    """Name a file or folder that must not stay if the command is stopped in this block."""
+    _unfinished.add(path)
+    try:
+        yield
+    finally:
+        _unfinished.discard(path)
+
+
+@contextmanager
+def resumable(progress: Callable[[], str] | None = None) -> Iterator[None]:
+    """Say on a stop in this block how far it got, and that the same command continues it."""
+
+    def sentence() -> str:
+        how_far = "" if progress is None else f": {progress()}"
+        return f"Stopped{how_far}. Run the same command to continue."
+
+    _sentences.append(sentence)
+    try:
+        yield
+    finally:
+        _sentences.remove(sentence)
+
+
+def install() -> None:
+    """Let the signals end this process; those that it was started to ignore stay ignored."""
+    global _installed  # noqa: PLW0603 - signal handlers are global themselves
+    if _installed:
+        return
+    _installed = True
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    threading.Thread(target=_watch, args=(read,), daemon=True).start()
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    _catch()
+    os.register_at_fork(after_in_child=_uninstall)
+
+
+def reinstall() -> None:
+    """Take the signals back from a library that took them, if they were ours."""
+    if _installed:
+        _catch()
+
+
+def _catch() -> None:
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _freeze)
+
+
+def _uninstall() -> None:
+    """A forked process has neither the thread nor a reason to wake it."""
+    signal.set_wakeup_fd(-1)
+    for number in SIGNALS:
+        if signal.getsignal(number) is _freeze:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _freeze(*_: object) -> None:
+    """Keep the main thread from taking dead workers for failed ones; a second signal ends at once.
+
+    Python calls this before any more code of that thread.
+    """
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    while True:
+        time.sleep(1)
+
+
+def _watch(read: int) -> None:
+    """Wait for one of the signals; Python writes the number of each to the pipe."""
+    while (number := os.read(read, 1)[0]) not in SIGNALS:
+        pass
+    try:
+        _stop()
+    finally:
+        os._exit(128 + number)
+
+
+def _stop() -> None:
+    text = _sentences[-1]() if _sentences else "Stopped."
+    kill_descendants()
+    for path in list(_unfinished):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                path.unlink()
+    if os.environ.get("RANK", "0") == "0":  # of the processes of torchrun one speaks
+        start = SHOW_CURSOR if os.isatty(2) else ""
+        with suppress(OSError):  # nobody listens
+            os.write(2, f"{start}{text}\n".encode())
+
+
+def kill_descendants() -> None:
+    """Kill the processes that this one started, and those that they started."""
+    for _ in range(ROUNDS):
+        found = _descendants(os.getpid())
+        if not found:
+            return
+        for pid in found:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _descendants(pid: int) -> list[int]:
+    """Living processes below a process."""
+    children: dict[int, list[int]] = {}
+    for child, parent in _processes():
+        children.setdefault(parent, []).append(child)
+    found, new = [], [pid]
+    while new:
+        new = [child for parent in new for child in children.get(parent, ())]
+        found += new
+    return found
+
+
+def _processes() -> list[tuple[int, int]]:
+    """Each living process and its parent."""
+    proc = Path("/proc")
+    if not (proc / "self" / "stat").exists():
+        command = ["ps", "-axo", "pid=,ppid=,stat="]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as listing:
+            rows = [line.split() for line in listing.communicate()[0].splitlines()]
+        return [(int(p), int(q)) for p, q, s in rows if s[0] != "Z" and int(p) != listing.pid]
+    found = []
+    for entry in proc.iterdir():
+        if entry.name.isdecimal():
+            with suppress(OSError):  # it ended meanwhile
+                # The name of the program, in brackets, may hold anything.
+                state, parent, *_ = (entry / "stat").read_text().rpartition(")")[2].split()
+                if state != "Z":
+                    found.append((int(entry.name), int(parent)))
+    return found
+
+
+def _is_the_command() -> bool:
+    """Whether this process was started as ``calibrant`` or ``python -m calibrant.cli``.
+
+    A worker has the arguments of its driver in ``sys.argv``, but not in ``sys.orig_argv``.
+    """
+    start, original = sys.argv[0] if sys.argv else "", sys.orig_argv
+    if start == "-m":
+        return original[original.index("-m") + 1 :][:1] == ["calibrant.cli"]
+    return Path(start).name == "calibrant" and start in original
+
+
+if _is_the_command():
+    install()

@@ -1,0 +1,155 @@
+"""Worker processes that live no longer than their driver, and that no Ctrl-C reaches.
+
+A worker is the first of a process group of its own, and so are the processes that it starts: a
+signal from the terminal goes past them, and all of them are killed together.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import connection, forkserver, resource_tracker
+from typing import Any
+
+Answer = Any
+STARTED = "started"
+
+
+class WorkerDied(Exception):
+    """The process of a worker ended; ``started`` says whether it ever worked."""
+
+    def __init__(self, *, started: bool) -> None:
+        super().__init__("A worker process died.")
+        self.started = started
+
+
+class Worker:
+    """A process that calls functions, one at a time, until it is killed.
+
+    Parameters
+    ----------
+    threads
+        Of PyTorch.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.task: Any = None
+        self.started = False
+        self._ours, theirs = multiprocessing.Pipe()
+        try:
+            self._process = _context().Process(target=_serve, args=(theirs, threads))
+            self._process.start()
+        finally:
+            theirs.close()
+
+    def give(self, task: Any, function: Callable[..., Answer], *arguments: Any) -> None:
+        """Begin a call; ``task`` is what the driver calls it."""
+        self.task = task
+        with suppress(BrokenPipeError):  # it died: the answer will tell
+            self._ours.send((function, arguments))
+
+    def has_answer(self) -> bool:
+        """Whether the call has ended, or the process is dead: asked when there is news of it."""
+        if self.started:
+            return True
+        try:
+            self.started = self._ours.recv() == STARTED
+        except (EOFError, OSError):
+            return True
+        return self._ours.poll()
+
+    def answer(self) -> Answer:
+        """What the call returned; raises what it raised, or ``WorkerDied``."""
+        try:
+            found = self._ours.recv()
+        except (EOFError, OSError):
+            raise WorkerDied(started=self.started) from None
+        self.task = None
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def kill(self) -> None:
+        """End the process and those that it started."""
+        pid = self._process.pid
+        if pid is not None:
+            try:
+                os.killpg(pid, signal.SIGKILL)
+            except ProcessLookupError:  # it has no group of its own yet, or all of it is dead
+                self._process.kill()
+        self._ours.close()
+        self._process.join()
+
+    def fileno(self) -> int:
+        """For ``multiprocessing.connection.wait``."""
+        return self._ours.fileno()
+
+
+def answered(workers: Sequence[Worker]) -> list[Worker]:
+    """Wait for some of the workers to have an answer, or to be dead."""
+    while True:
+        waited_for: list[Any] = list(workers)  # they have a fileno, which is enough
+        news: list[Any] = connection.wait(waited_for)
+        found = [worker for worker in workers if worker in news and worker.has_answer()]
+        if found:
+            return found
+
+
+@contextmanager
+def crew() -> Iterator[list[Worker]]:
+    """A list for workers; at the end those in it are killed."""
+    workers: list[Worker] = []
+    try:
+        yield workers
+    finally:
+        for worker in workers:
+            worker.kill()
+
+
+def _context() -> Any:
+    """The fork server, which has loaded PyTorch already and which ignores Ctrl-C from its start.
+
+    With the usual handler a Ctrl-C while it loads leaves half a module there, and every worker
+    gets that.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["calibrant.study._preload"])
+    resource_tracker.ensure_running()  # it would unblock the signal again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return context
+
+
+def _serve(driver: Any, threads: int) -> None:
+    """The life of a worker."""
+    os.setpgid(0, 0)
+    threading.Thread(target=_die_with_driver, daemon=True).start()
+    import torch  # noqa: PLC0415 - loaded in the fork server
+
+    torch.set_num_threads(threads)
+    driver.send(STARTED)
+    while True:
+        try:
+            function, arguments = driver.recv()
+        except EOFError:
+            return
+        try:
+            found = function(*arguments)
+        except Exception as error:
+            found = error
+        driver.send(found)
+
+
+def _die_with_driver() -> None:
+    """However the driver ends, this process and those that it started end too."""
+    driver = multiprocessing.parent_process()
+    assert driver is not None
+    driver.join()
+    os.killpg(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,242 @@
+"""Result files: every bit is checked; what is damaged is named, left out and repeated."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions
+from calibrant._checks import CalibrationWarning, InputError
+from calibrant.results import Store, read_all
+from calibrant.study import Local, Study, run_study, status
+from calibrant.study._execute import described
+from tests.test_study import LOCAL, TINY, command, row, tiny, toml, values
+
+FLIPS = 1500
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished")
+    run_study(one(), folder, executor=Local(1, 1))
+    return folder
+
+
+def one(**changes: Any) -> Study:
+    return tiny(seeds=1, objectives=["cross_entropy"], **changes)
+
+
+def test_no_flipped_bit_changes_a_value(finished: Path, tmp_path: Path) -> None:
+    """Over a real result file: it is damaged, for tables, for the status and for the next run."""
+    folder = tmp_path / "copy"
+    shutil.copytree(finished, folder)
+    (path,) = folder.glob("results/*.parquet")
+    whole, store, rng = path.read_bytes(), Store(folder), np.random.default_rng(0)
+    for bit in rng.choice(8 * len(whole), FLIPS, replace=False):
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << (bit % 8)
+        path.write_bytes(changed)
+        assert store.facts(path.stem) is None
+        assert store.is_damaged(path.stem)
+        with pytest.raises(InputError, match=f"no finished runs, but 1 damaged file .{path.name}"):
+            read_all(folder)
+    assert status(one(), folder).damaged == (path.name,)
+    assert run_study(one(), folder, executor=Local(1, 1)).count("done") == 1
+    assert path.read_bytes() != bytes(changed)
+    assert values(folder) == values(finished)
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, -1])
+def test_a_cut_file_is_damaged(finished: Path, tmp_path: Path, size: int) -> None:
+    store = Store(tmp_path)
+    (path,) = finished.glob("results/*.parquet")
+    copy = store.result_path(path.stem)
+    copy.parent.mkdir()
+    copy.write_bytes(path.read_bytes()[:size])
+    assert store.is_damaged(path.stem)
+
+
+def test_a_whole_file_is_an_ordinary_parquet_file(finished: Path) -> None:
+    import pyarrow.parquet as pq
+
+    (path,) = finished.glob("results/*.parquet")
+    assert pq.read_table(path).to_pylist() == read_all(finished).to_pylist()
+
+
+@pytest.mark.parametrize("damage", [b"", b"garbage", None])
+def test_kept_files_heal(finished: Path, tmp_path: Path, damage: bytes | None) -> None:
+    """Weights, checkpoint and logits: named, and made again where they are needed."""
+    folder = tmp_path / "copy"
+    shutil.copytree(finished, folder)
+    run = one().runs[0]
+    kept = Store(folder).run_folder(run.key)
+    names = ("weights.pt", "checkpoint.pt", "test.npz")
+    before = Predictions.load(kept / "test.npz").logits
+    for name in names:
+        content = (kept / name).read_bytes()
+        (kept / name).write_bytes(content[: len(content) // 2] if damage is None else damage)
+    Store(folder).result_path(run.key).unlink()
+    (kept / "shift-signals-3.npz").unlink()  # needs the weights
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CalibrationWarning)
+        assert run_study(one(), folder, executor=Local(1, 1)).count("done") == 1
+    said = " ".join(str(warning.message) for warning in caught)
+    assert all(f"{name} is damaged; it is made again." in said for name in names[1:])
+    np.testing.assert_array_equal(Predictions.load(kept / "test.npz").logits, before)
+    assert values(folder) == values(finished)
+
+
+def test_damaged_weights_alone(finished: Path, tmp_path: Path) -> None:
+    """A new shift needs them; the checkpoint of the last epoch still has them."""
+    folder = tmp_path / "copy"
+    shutil.copytree(finished, folder)
+    path = Store(folder).run_folder(one().runs[0].key) / "weights.pt"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1  # PyTorch itself loads this without a word
+    path.write_bytes(content)
+    more = one(shifts=["signals/3", "signals/4"])
+    with pytest.warns(CalibrationWarning, match=r"weights\.pt is damaged; it is made again"):
+        assert run_study(more, folder, executor=Local(1, 1)).count("done") == 1
+    run_study(more, tmp_path / "fresh", executor=Local(1, 1))
+    assert values(folder) == values(tmp_path / "fresh")
+
+
+@pytest.mark.parametrize("damage", ["truncated", "empty", "garbage", "flipped", "gone"])
+def test_shared_data_heal(finished: Path, tmp_path: Path, damage: str) -> None:
+    from calibrant.data import load
+    from calibrant.study._sharing import share, shared
+
+    run = one().runs[0]
+    shutil.copytree(finished / "shared", tmp_path / "shared")
+    for path in sorted((tmp_path / "shared").glob("*/*")):
+        content = path.read_bytes()
+        flipped = content[:-1] + bytes([content[-1] ^ 1])
+        changed = {"truncated": content[: len(content) // 2], "empty": b"", "garbage": b"garbage",
+                   "flipped": flipped}  # fmt: skip
+        path.unlink()
+        if damage in changed:
+            path.write_bytes(changed[damage])
+        (path.parent / ".x_train-1-00.tmp").write_bytes(b"left")
+        folder = share(run, tmp_path / "shared")
+        shared.cache_clear()
+        assert shared(folder).hash == load(run.data, **run.data_options).hash
+        assert path.read_bytes() == content
+        assert not list((tmp_path / "shared").rglob("*.tmp"))
+
+
+def test_what_stopped_processes_left_is_removed(finished: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(finished, folder)
+    key = one().runs[0].key
+    left = [folder / "runs" / key / ".checkpoint-1-00.tmp", folder / "results" / f".{key}-1-00.tmp"]
+    (folder / "failed").mkdir()
+    left.append(folder / "failed" / f".{key}-1-00.tmp")
+    for path in left:
+        path.write_bytes(b"half a file")
+    with Store(folder).claim(key):
+        Store(folder).sweep()
+        assert all(path.exists() for path in left)  # somebody works on it
+    run_study(one(), folder, executor=Local(1, 1))
+    assert not any(path.exists() for path in left)
+
+
+# --- labels -----------------------------------------------------------------------------------
+
+
+def labelled(label: str) -> dict[str, Any]:
+    return {"objectives": [{"objective": "cross_entropy", "label": label}, "focal"], "seeds": 3}
+
+
+def test_two_drivers_with_other_labels(tmp_path: Path) -> None:
+    """Each says its own table; the folder ends with the labels of one of them, not a mixture."""
+    out = tmp_path / "out"
+    both = []
+    for name in ("mine", "yours"):
+        (tmp_path / name).mkdir()
+        path = toml(tmp_path / name, **labelled(name))
+        line = command("study", "run", path, "--out", out, "--workers", 1, "--threads", 1)
+        both.append(subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                     text=True))  # fmt: skip
+    for name, other, process in zip(("mine", "yours"), ("yours", "mine"), both, strict=True):
+        said, error = process.communicate(timeout=250)
+        assert (process.returncode, error) == (0, "")
+        assert "6 done" in said
+        assert name in said
+        assert other not in said
+    found = {r["objective"] for r in read_all(out).to_pylist()}
+    assert found in ({"mine", "focal"}, {"yours", "focal"})
+
+
+def test_a_new_label_trains_and_evaluates_nothing(tmp_path: Path) -> None:
+    run_study(tiny(**labelled("mine")), tmp_path, executor=LOCAL)
+    before = values(tmp_path)
+    study = tiny(**labelled("yours"))
+    assert {r["objective"] for r in read_all(tmp_path, labels=study.labels).to_pylist()} == {
+        "yours", "focal"
+    }  # fmt: skip
+
+    class Never:
+        def work(self, *_: Any) -> Any:
+            raise AssertionError("nothing was missing")
+
+    assert run_study(study, tmp_path, executor=Never()).count("done") == 6
+    renamed = [tuple("mine" if v == "yours" else v for v in r) for r in values(tmp_path)]
+    assert sorted(renamed) == before
+
+
+# --- options and scale ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--workers", "0"), ("--threads", "-3"), ("--workers", "-1")]
+)
+def test_bad_numbers_of_workers(tmp_path: Path, option: str, value: str) -> None:
+    line = command("study", "run", toml(tmp_path), "--out", tmp_path / "out", option, value)
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"calibrant: {option} must be a whole number from 1 to ")
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(InputError, match="workers must be"):
+        Local(workers=0)
+
+
+def test_two_thousand_runs(tmp_path: Path) -> None:
+    """What is finished is found without PyTorch or pandas; the time is that of one core."""
+    gammas = [n / 4 for n in range(1, 21)]
+    objectives = [{"objective": "focal:gamma={g}", "g": gammas}]
+    path = toml(tmp_path, objectives=objectives, seeds=100)
+    study, store = Study.load(path, training=False), Store(tmp_path / "out")
+    facts = {"evaluation": described(study.evaluation), "train_seconds": 1.0, "seconds": 2.0}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("calibrant._files._flush", lambda _: None)
+        for number, run in enumerate(study.runs):
+            rows = [
+                row(run.name, run.seed, (number + 1) / 4000, run=run.key, part=part,
+                    calibrator=label, metric=metric)
+                for part in ("test", "signals/3") for label in ("none", "TS")
+                for metric in TINY["metrics"]
+            ]  # fmt: skip
+            store.write(run.key, rows, {**facts, "label": run.name})
+    code = (
+        "import resource, sys\n"
+        "from calibrant.cli import app\n"
+        "try: app(sys.argv[1:])\n"
+        "except SystemExit as end: assert not end.code\n"
+        "print([name for name in ('torch', 'pandas') if name in sys.modules])\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_utime)\n"
+    )
+    for what, limit in (("status", 4), ("run", 8)):  # twice the time on a machine that is busy
+        line = [sys.executable, "-c", code, "study", what, str(path), "--out", str(store.folder)]
+        done = subprocess.run(line, capture_output=True, text=True, check=True, timeout=200)
+        *said, loaded, seconds = done.stdout.splitlines()
+        assert said[0].startswith("2000 done, 0 running, 0 failed, 0 missing")
+        assert loaded == "[]"
+        assert float(seconds) < limit
