@@ -16,16 +16,26 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from calibrant._checks import CalibrationWarning, InputError
-from calibrant._files import replacing
+from calibrant._checks import CalibrationWarning, InputError, is_number
+from calibrant._files import (
+    is_text,
+    read_json,
+    read_parquet,
+    read_text,
+    replacing,
+    writable,
+)
+from calibrant._memory import check_size
 
 COLUMNS = ("run", "data", "model", "objective", "seed", "part", "calibrator", "metric", "value")
 NUMBERS: dict[str, pa.DataType] = {"seed": pa.int64(), "value": pa.float64()}
 SCHEMA = pa.schema([(name, NUMBERS.get(name, pa.string())) for name in COLUMNS])
 FACTS = b"calibrant"
 NAMED = 3  # of the damaged files, in a warning
+BYTES_PER_ROW = 2_000  # of a row of the table as Python objects, which the tables are made from
 
 
 class Store:
@@ -63,11 +73,10 @@ class Store:
         """What is known of a finished run; None if it is not finished or its file is damaged."""
         path = self.result_path(key)
         try:
-            pq.read_table(path, columns=["value"])  # a cut file fails here
-            found = json.loads(pq.read_schema(path).metadata[FACTS])
-        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
-            return None
-        return found if isinstance(found, dict) else None
+            found = json.loads(read_parquet(path, _check_columns).schema.metadata[FACTS])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, pa.ArrowException):
+            return None  # a cut file, too
+        return found if _are_facts(found) else None
 
     def fail(self, key: str, facts: Mapping[str, Any]) -> None:
         """Leave the record of a failure."""
@@ -77,10 +86,10 @@ class Store:
     def failure(self, key: str) -> dict[str, Any] | None:
         """The record of a failure, if there is one."""
         try:
-            found = json.loads(self._failure(key).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            found = read_json(self._failure(key))
+        except (OSError, InputError):
             return None
-        return found if isinstance(found, dict) else None
+        return found if isinstance(found, dict) and isinstance(found.get("error"), str) else None
 
     def _failure(self, key: str) -> Path:
         return self.folder / "failed" / f"{key}.json"
@@ -92,7 +101,7 @@ class Store:
         The system frees the lock when the process ends, however it ends. With ``look`` the run
         does not count as begun.
         """
-        with _in_folder(self.folder / "locks" / key).open("a") as file:
+        with _in_folder(writable(self.folder / "locks" / key)).open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -107,7 +116,7 @@ class Store:
     def begun(self, key: str) -> float:
         """When a run was last begun, in seconds since 1970; 0 if never."""
         try:
-            return float((self.folder / "locks" / key).read_text())
+            return float(read_text(self.folder / "locks" / key, most=100))
         except (OSError, ValueError):
             return 0.0
 
@@ -148,7 +157,7 @@ def read_all(folder: str | Path, *, keys: Collection[str] | None = None) -> pa.T
     tables, damaged = [], []
     for path in files:
         try:
-            tables.append(pq.read_table(path).select(COLUMNS).cast(SCHEMA))
+            tables.append(_plain(read_parquet(path, _check_columns)))
         except (OSError, ValueError, KeyError, pa.ArrowException):
             damaged.append(path.name)
     if not tables:
@@ -158,6 +167,36 @@ def read_all(folder: str | Path, *, keys: Collection[str] | None = None) -> pa.T
         text = f"{folder} holds {_names(damaged)}; they are left out. {advice}"
         warnings.warn(text, CalibrationWarning, stacklevel=2)
     return pa.concat_tables(tables)
+
+
+def _check_columns(schema: pa.Schema, where: str) -> None:
+    """Refuse a file that is not of a finished run."""
+    kinds = {name: schema.field(name).type for name in COLUMNS if name in schema.names}
+    wrong = [name for name in COLUMNS
+             if name not in kinds or not (kinds[name] == NUMBERS.get(name) or is_text(kinds[name]))
+             or schema.names.count(name) > 1]  # fmt: skip
+    if wrong:
+        raise InputError(f"{where} has no usable column {wrong[0]!r}.")
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """The columns of a run as plain strings and numbers, if they fit into memory."""
+    table = table.select(COLUMNS)
+    needed = table.num_rows * BYTES_PER_ROW
+    for column in table.columns:
+        if pa.types.is_dictionary(column.type):
+            chunks: list[Any] = column.chunks
+            lengths = [pc.binary_length(c.dictionary).take(c.indices) for c in chunks]
+            needed += sum(pc.sum(found).as_py() or 0 for found in lengths)
+    check_size(needed, "a run")
+    return table.cast(SCHEMA)
+
+
+def _are_facts(found: Any) -> bool:
+    """Whether these are facts that ``write`` was given, as far as anybody reads them."""
+    seconds = found.get("seconds", 0.0) if isinstance(found, dict) else None
+    held = found.get("evaluation", {}) if isinstance(found, dict) else None
+    return is_number(seconds) and isinstance(held, dict)
 
 
 def _names(damaged: list[str]) -> str:

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant._checks import CalibrationWarning, InputError
-from calibrant._files import replacing
+from calibrant._files import read_array, replacing
 from calibrant.data import Dataset, corrupt, load, load_shift
 from calibrant.data._table import parse_shift
 from calibrant.predictions import Predictions
 from calibrant.results import Store
-from calibrant.study._known import GENERATED
+from calibrant.study._known import GENERATED, filled
 from calibrant.study._spec import Evaluation, Run, fingerprint
 
 TEST, CALIBRATION = "test", "calibration"
@@ -118,7 +118,7 @@ def _keep_features(
             options = {"part": part} if own else {"shift": shifted(part, run, data)}
             with replacing(path) as temporary, Path(temporary).open("wb") as file:
                 np.save(file, extract_features(folder, data, **options))
-    return {part: np.load(path, allow_pickle=False) for part, path in paths.items()}
+    return {part: read_array(path) for part, path in paths.items()}
 
 
 def shifted(shift: str, run: Run, data: Dataset) -> tuple[Any, Any]:
@@ -127,7 +127,7 @@ def shifted(shift: str, run: Run, data: Dataset) -> tuple[Any, Any]:
     ``generated/CORRUPTION/LEVEL`` corrupts the run's own test images; all else is a name of
     ``load_shift``, in which ``{data}`` is the name of the run's data set.
     """
-    name = shift.format(data=run.data)
+    name = filled("shifts", shift, {"data": run.data})
     base = name.partition("/")[0]
     if base == GENERATED:
         _, corruption, level = parse_shift(name, (GENERATED,))

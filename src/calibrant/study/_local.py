@@ -14,7 +14,7 @@ from pathlib import Path
 
 from calibrant._arrays import num_threads
 from calibrant._checks import InputError
-from calibrant._files import replacing
+from calibrant._files import read_json, replacing
 from calibrant.results import Store
 from calibrant.study._execute import execute
 from calibrant.study._sharing import share, shared
@@ -79,9 +79,9 @@ class Local:
 def _begun_with(folder: Path) -> tuple[int, int] | None:
     """Workers and threads that a probe found for a folder."""
     try:
-        workers, threads = json.loads((folder / SIZE_FILE).read_text(encoding="utf-8"))
+        workers, threads = read_json(folder / SIZE_FILE)
         return int(workers), int(threads)
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, OverflowError):
         return None
 
 
