@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -15,6 +16,7 @@ from calibrant._checks import (
     check_choice,
     check_fraction,
     check_norm,
+    printable,
     refuse,
 )
 from calibrant.inference import Difference, Interval, paired_differences, samples_needed
@@ -234,6 +236,10 @@ def panel_of_stream(total: Accumulator, *, norm: float = 1, binning: Binning = "
 
 # --- comparing models -------------------------------------------------------------------------
 
+# More models than this make a matrix; of their differences the clearest are shown.
+FEW_MODELS, MOST_SHOWN = 6, 20
+MARKS = "* best of its metric; = these samples cannot tell it from the best."
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -283,14 +289,64 @@ class Comparison:
         return "" if needed is None else f"; N ≈ {needed:,} might"
 
     def __str__(self) -> str:
-        values, differences = aligned(self._value_rows), aligned(self._difference_rows)
-        return "\n".join([self._size, "", values, "", differences, "", self.summary()])
+        values, differences, words = self._shown
+        return "\n".join([self._size, "", aligned(values), "", aligned(differences), "", *words])
 
     def _repr_html_(self) -> str:
         """The same tables for notebooks, with everything escaped."""
-        return in_html(self._size, self._value_rows, "") + in_html(
-            "", self._difference_rows, self.summary()
-        )
+        values, differences, words = self._shown
+        return in_html(self._size, values, "") + in_html("", differences, " ".join(words))
+
+    @property
+    def _shown(self) -> tuple[list[list[str]], list[list[str]], list[str]]:
+        """Values, differences and words: every difference of few models, the clearest of many."""
+        if len(self.values) <= FEW_MODELS:
+            return self._value_rows, self._difference_rows(self.differences), [self.summary()]
+        told = sorted(self._told, key=lambda d: (d.adjusted, -_clarity(d)))
+        words = [*self._counts_by_metric(), self.summary(), MARKS]
+        if len(told) > MOST_SHOWN:
+            words.append(
+                f"The {MOST_SHOWN} clearest of the {len(told):,} differences are shown; to_dict() "
+                "(on the command line --json) has all."
+            )
+        return self._matrix_rows, self._difference_rows(told[:MOST_SHOWN]), words
+
+    @property
+    def _told(self) -> list[Difference]:
+        """The differences that these samples tell from chance."""
+        return [d for d in self.differences if d.adjusted < 1 - d.level]
+
+    def _counts_by_metric(self) -> list[str]:
+        """For each metric, how many of the pairs differ."""
+        told = Counter(d.metric for d in self._told)
+        pairs = Counter(d.metric for d in self.differences)
+        return [f"{m.METRICS[name].label}: {told[name]:,} of {count:,} pairs differ."
+                for name, count in pairs.items()]  # fmt: skip
+
+    @property
+    def _matrix_rows(self) -> list[list[str]]:
+        """A row per model and a column per metric, with the best and its equals marked."""
+        names = list(next(iter(self.values.values())))
+        apart = {(d.metric, frozenset((d.first, d.second))) for d in self._told}
+        best = {name: self._best(name) for name in names}
+
+        def cell(model: str, name: str) -> str:
+            text = show(self.values[model][name], percent=m.METRICS[name].percent)
+            if best[name] is None or math.isnan(self.values[model][name]):
+                return text
+            if model == best[name]:
+                return f"{text} *"
+            return text if (name, frozenset((model, best[name]))) in apart else f"{text} ="
+
+        head = ["model", *(m.METRICS[name].label for name in names)]
+        return [head, *([model, *(cell(model, name) for name in names)] for model in self.values)]
+
+    def _best(self, name: str) -> str | None:
+        """The model with the best value of a metric; None where there is no best."""
+        sign = {"lower": 1, "higher": -1, "neither": 0}[m.METRICS[name].better]
+        found = {model: sign * row[name] for model, row in self.values.items()
+                 if not math.isnan(row[name])}  # fmt: skip
+        return min(found, key=lambda model: found[model]) if sign and found else None
 
     @property
     def _size(self) -> str:
@@ -305,13 +361,12 @@ class Comparison:
             for name in names
         ]
 
-    @property
-    def _difference_rows(self) -> list[list[str]]:
+    def _difference_rows(self, differences: Sequence[Difference]) -> list[list[str]]:
         level = self.differences[0].level
         rows = [
             ["difference", "metric", "value", f"{100 * level:g}% interval", "p (Holm)", "verdict"]
         ]
-        for d in self.differences:
+        for d in differences:
             percent = m.METRICS[d.metric].percent
             rows.append([
                 f"{d.first} − {d.second}", m.METRICS[d.metric].label,
@@ -323,7 +378,7 @@ class Comparison:
 
     def summary(self) -> str:
         """One sentence: what these samples can and cannot tell apart."""
-        told = [d for d in self.differences if d.adjusted < 1 - d.level]
+        told = self._told
         if not told:
             return (
                 f"N = {in_samples(self.num_samples)} cannot tell these models apart on any of "
@@ -377,6 +432,11 @@ def compare(
         models, names, options=options, level=level, replicates=replicates, seed=seed
     )
     return Comparison(next(iter(models.values())).num_samples, values, differences)
+
+
+def _clarity(d: Difference) -> float:
+    """How many standard errors a difference is from zero."""
+    return abs(d.value) / d.standard_error if d.standard_error else math.inf
 
 
 def _check_comparable(models: Mapping[str, Predictions | Confidences]) -> None:
@@ -445,7 +505,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     a    bb
     ccc  d
     """
-    columns = _full_columns(rows)
+    columns = [tuple(map(printable, column)) for column in _full_columns(rows)]
     widths = [max(map(len, column)) for column in columns]
     lines = zip(*columns, strict=True)
     return "\n".join(

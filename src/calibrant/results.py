@@ -182,6 +182,8 @@ def _check_columns(schema: pa.Schema, where: str) -> None:
 def _plain(table: pa.Table) -> pa.Table:
     """The columns of a run as plain strings and numbers, if they fit into memory."""
     table = table.select(COLUMNS)
+    if any(column.null_count for column in table.columns):
+        raise InputError("A run has missing values.")
     needed = table.num_rows * BYTES_PER_ROW
     for column in table.columns:
         if pa.types.is_dictionary(column.type):
@@ -196,7 +198,19 @@ def _are_facts(found: Any) -> bool:
     """Whether these are facts that ``write`` was given, as far as anybody reads them."""
     seconds = found.get("seconds", 0.0) if isinstance(found, dict) else None
     held = found.get("evaluation", {}) if isinstance(found, dict) else None
-    return is_number(seconds) and isinstance(held, dict)
+    kinds = {"shift_files": list, "shifts": list, "metrics": dict, "calibrators": dict}
+    return (
+        is_number(seconds)
+        and isinstance(held, dict)
+        and all(
+            isinstance(held.get(name, kind()), kind)
+            and all(isinstance(value, str) for value in held.get(name, ()))
+            and (
+                kind is list or all(isinstance(spec, dict) for spec in held.get(name, {}).values())
+            )
+            for name, kind in kinds.items()
+        )
+    )
 
 
 def _names(damaged: list[str]) -> str:

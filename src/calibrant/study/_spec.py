@@ -147,7 +147,13 @@ class Study:
         built_in = Path(__file__).with_name(f"{path.name}.toml")
         if not path.suffix and built_in.exists():
             path = built_in
-        return cls.parse({"name": path.stem, **_read(path)}, training=training)
+        try:
+            return cls.parse({"name": path.stem, **_read(path)}, training=training)
+        except InputError:
+            raise
+        except (ValueError, OverflowError, RecursionError) as error:
+            # Numbers of thousands of digits, and lists in lists, that no setting expects.
+            raise InputError(f"{path.name} holds a value that cannot be used: {error}") from error
 
     @classmethod
     def parse(cls, config: Mapping[str, Any], *, training: bool = True) -> Study:
