@@ -19,6 +19,7 @@ from calibrant._checks import (
     printable,
     refuse,
 )
+from calibrant._memory import check_size
 from calibrant.inference import Difference, Interval, paired_differences, samples_needed
 from calibrant.metrics._binning import Binning
 from calibrant.metrics._sample import check_measurable
@@ -51,6 +52,8 @@ PANEL = (
 COMPARED = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "smooth_ece", "auroc", "aurc")
 
 NO_INTERVAL = (math.nan, math.nan)
+# What intervals need of memory, by measurement: 510 to 850 bytes with 2 and 10 classes.
+BYTES_PER_SAMPLE = 700
 
 
 @dataclass(frozen=True)
@@ -183,6 +186,8 @@ def measure(  # noqa: PLR0913 - all but the first are keywords with defaults
     check_choice("binning", binning, ("width", "mass"))
     by_metric = _options_by_metric(names, check_bins(bins), check_norm(norm), binning)
     if intervals:
+        advice = "Measure without intervals (--no-intervals), or Parquet with --stream."
+        check_size(BYTES_PER_SAMPLE * len(p), f"Measuring {in_samples(len(p))}", advice)
         found = inference.intervals(p, names, options=by_metric, level=level,
                                     replicates=replicates, seed=seed)  # fmt: skip
     else:

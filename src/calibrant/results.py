@@ -34,6 +34,7 @@ COLUMNS = ("run", "data", "model", "objective", "seed", "part", "calibrator", "m
 NUMBERS: dict[str, pa.DataType] = {"seed": pa.int64(), "value": pa.float64()}
 SCHEMA = pa.schema([(name, NUMBERS.get(name, pa.string())) for name in COLUMNS])
 FACTS = b"calibrant"
+LONGEST = 1e12  # seconds of a run
 NAMED = 3  # of the damaged files, in a warning
 BYTES_PER_ROW = 2_000  # of a row of the table as Python objects, which the tables are made from
 
@@ -196,21 +197,17 @@ def _plain(table: pa.Table) -> pa.Table:
 
 def _are_facts(found: Any) -> bool:
     """Whether these are facts that ``write`` was given, as far as anybody reads them."""
-    seconds = found.get("seconds", 0.0) if isinstance(found, dict) else None
-    held = found.get("evaluation", {}) if isinstance(found, dict) else None
-    kinds = {"shift_files": list, "shifts": list, "metrics": dict, "calibrators": dict}
-    return (
-        is_number(seconds)
-        and isinstance(held, dict)
-        and all(
-            isinstance(held.get(name, kind()), kind)
-            and all(isinstance(value, str) for value in held.get(name, ()))
-            and (
-                kind is list or all(isinstance(spec, dict) for spec in held.get(name, {}).values())
-            )
-            for name, kind in kinds.items()
-        )
-    )
+    if not isinstance(found, dict):
+        return False
+    seconds, held = found.get("seconds", 0.0), found.get("evaluation", {})
+    if not (is_number(seconds) and 0 <= seconds < LONGEST and isinstance(held, dict)):
+        return False
+    lists = [held.get(name, []) for name in ("shift_files", "shifts")]
+    tables = [held.get(name, {}) for name in ("metrics", "calibrators")]
+    return all(isinstance(names, list) for names in lists) and all(
+        isinstance(table, dict) and all(isinstance(spec, dict) for spec in table.values())
+        for table in tables
+    ) and all(isinstance(name, str) for names in lists for name in names)  # fmt: skip
 
 
 def _names(damaged: list[str]) -> str:

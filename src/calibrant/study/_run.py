@@ -59,7 +59,7 @@ def status(study: Study, out: str | Path) -> Status:
         facts = store.facts(run.key)
         if is_complete(run, study.evaluation, facts) and facts is not None:
             states[run.key] = "done"
-            seconds.append(float(facts["seconds"]))
+            seconds.append(float(facts.get("seconds", 0.0)))
         elif store.claimed(run.key):
             states[run.key] = "running"
         elif store.failure(run.key) is not None:
@@ -118,7 +118,7 @@ def run_study(
                 })  # fmt: skip
             facts = store.facts(run.key)
             states[run.key] = "done" if facts is not None else "failed"
-            seconds += [] if facts is None else [float(facts["seconds"])]
+            seconds += [] if facts is None else [float(facts.get("seconds", 0.0))]
             if report is not None:
                 report(run, states[run.key], Status(states, seconds))
     except OSError as error:
