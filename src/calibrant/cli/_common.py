@@ -113,10 +113,13 @@ def one_line_warnings() -> Iterator[None]:
 @contextmanager
 def progress(what: str, unit: str = "rows") -> Iterator[Callable[[str, int, int], None]]:
     """A bar on a terminal; nothing elsewhere."""
+    if not sys.stderr.isatty():  # Rich 13 ends a bar that it does not show with an empty line
+        yield lambda now, done, total: None  # noqa: ARG005
+        return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
                TextColumn(unit, markup=False), TimeRemainingColumn())  # fmt: skip
     console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as bar:
+    with Progress(*columns, console=console) as bar:
         task = bar.add_task(what, total=None)
         yield lambda now, done, total: bar.update(
             task, description=printable(now), completed=done, total=total
