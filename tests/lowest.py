@@ -21,7 +21,6 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 TESTS = ("test_files.py", "test_measure.py",
          "test_tables.py", "test_over_runs.py", "test_data_splits.py", "test_cli.py")  # fmt: skip
-WITH_ONNX = ("test_calibrate", "test_calibrate_ended_by_a_scheduler_leaves_nothing")
 LOWEST_CLICK = "8.0.0"  # that Typer 0.16 takes; from 0.26 on Typer has its own
 
 
@@ -52,8 +51,7 @@ def main() -> None:
         call("-m", "pip", "install", "--quiet", "--no-deps", "--editable", ".")
         call("-m", "pip", "list")
         files = [f"tests/{name}" for name in TESTS]
-        with_onnx = [f"--deselect=tests/test_cli.py::{name}" for name in WITH_ONNX]
-        call("-m", "pytest", "-q", "-p", "no:cacheprovider", *files, *with_onnx)
+        call("-m", "pytest", "-q", "-p", "no:cacheprovider", *files)
         call("-m", "pip", "install", "--quiet", f"click=={LOWEST_CLICK}")
         call(
             "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_cli.py", "-k", "help or bad"

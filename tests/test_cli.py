@@ -178,6 +178,7 @@ def halves(folder: Path, predictions: Predictions) -> tuple[Path, Path]:
 
 
 def test_calibrate(tmp_path: Path, predictions: Predictions) -> None:
+    pytest.importorskip("onnx")
     val, test = halves(tmp_path, predictions)
     names = {name: tmp_path / name for name in ("out.npz", "c.json", "c.onnx", "again.npz")}
     done = run("calibrate", "--fit", val, "--apply", test, "--method", "temperature", "--out",
@@ -272,6 +273,7 @@ def test_calibrate_without_convergence(tmp_path: Path, saved: Path) -> None:
 def test_calibrate_ended_by_a_scheduler_leaves_nothing(
     tmp_path: Path, predictions: Predictions
 ) -> None:
+    pytest.importorskip("onnx")
     predictions.save(tmp_path / "p.parquet")
     before = set(tmp_path.iterdir())
     fit = ("--fit", tmp_path / "p.parquet", "--method", "temperature")
