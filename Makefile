@@ -5,7 +5,7 @@ READY := .venv/.ready
 # Hundreds of the tests' processes load PyTorch: let Python keep what it has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint check bench docs clean
+.PHONY: demo test lint check lowest bench docs clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -33,6 +33,9 @@ lint: $(READY)  ## format, lint, types, layers
 	$(BIN)/lint-imports
 
 check: lint test  ## all of the above, and the tests: warnings are errors, doctests run
+
+lowest:  ## the core of the tests with the lowest versions of the dependencies, in an environment of its own
+	$(PYTHON) tests/lowest.py
 
 bench: $(READY)  ## ratios against floors and peers; rewrites docs/benchmarks.md and docs/comparison.md
 	$(BIN)/python benchmarks/metrics.py

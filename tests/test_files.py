@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+import math
+import os
 import pickle
+import re
+import resource
+import socket
+import stat
 import struct
+import subprocess
+import sys
 import warnings
 import zipfile
 from pathlib import Path
@@ -15,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibrant import Confidences, InputError, Predictions, _files, load
+from calibrant import Confidences, InputError, Predictions, _files, _memory, load, streaming
 from tests.conftest import draw
 
 META = {"network": "resnet20", "seed": 3, "note": "Grüße, «quotes», 日本", "nested": {"a": [1, 2]}}
@@ -222,19 +230,167 @@ def test_flipped_bits_are_noticed(tmp_path: Path) -> None:
 
 
 def test_what_memory_cannot_hold_is_refused(tmp_path: Path, monkeypatch) -> None:
-    for ending in (".npz", ".parquet", ".csv", ".safetensors"):
-        saved(ending, tmp_path)
+    z, labels = draw(60_000, 6)
+    for ending in FORMATS:
+        Predictions(logits=z, labels=labels).save(tmp_path / f"p{ending}")
         with monkeypatch.context() as patch:
-            patch.setattr(_files, "physical_memory", lambda: 100)
-            with pytest.raises(InputError, match="refused before allocation"):
-                Predictions.load(tmp_path / f"whole{ending}")
+            patch.setattr(_memory, "available_memory", lambda: 1_900_000)
+            with pytest.raises(InputError, match=r"needs .* MiB of memory, but 1.8 MiB are avail"):
+                Predictions.load(tmp_path / f"p{ending}")
+        assert len(Predictions.load(tmp_path / f"p{ending}")) == 60_000
+
+
+def bomb_npz(path: Path) -> None:
+    """392 MiB of zeros in a few megabytes."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, shape, width in (("logits", (1 << 23, 10), 4), ("labels", (1 << 23,), 1)):
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                member.write(npy(shape, "<f4" if width == 4 else "|u1", b""))
+                for _ in range(width * math.prod(shape) >> 23):
+                    member.write(bytes(1 << 23))
+
+
+def bomb_parquet(path: Path, rows: int = 1 << 23) -> None:
+    """One value, repeated: the file holds it once."""
+    zeros = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([0.5]))
+    with pq.ParquetWriter(path, pa.schema([(f"logit_{k}", pa.float64()) for k in range(8)]
+                                          + [("label", pa.int64())])) as writer:  # fmt: skip
+        column = zeros.dictionary_decode()
+        label = pa.array(np.zeros(rows, np.int64))
+        writer.write_table(pa.table([column] * 8 + [label], schema=writer.schema))
+
+
+def bomb_text_parquet(path: Path) -> None:
+    """A name of a megabyte for each of 4,000 samples, written once."""
+    names = pa.DictionaryArray.from_arrays(pa.array(np.zeros(4000, np.int32)), ["x" * (1 << 20)])
+    logits = pa.array(np.zeros(4000, np.float32))
+    pq.write_table(pa.table({"label": names, "logit_0": logits, "logit_1": logits}), path)
+
+
+@pytest.mark.parametrize("name", ["npz", "parquet", "text parquet"])
+def test_bombs_are_refused_before_they_are_unpacked(tmp_path: Path, name: str) -> None:
+    """A few megabytes that unpack to gigabytes, in a process that may not have these."""
+    path = tmp_path / f"bomb.{name.rpartition(' ')[2]}"
+    {"npz": bomb_npz, "parquet": bomb_parquet, "text parquet": bomb_text_parquet}[name](path)
+    assert path.stat().st_size < 6e6
+    done = limited(
+        "import calibrant, sys; calibrant.load(sys.argv[1])",
+        path,
+        gigabytes=0.375 if name == "npz" else 1,
+    )
+    assert "InputError: bomb" in done.stderr, done.stderr
+    assert re.search(r"needs [\d.]+ [GM]iB of memory, but [\d.]+ [GM]iB are available", done.stderr)
+
+
+def limited(code: str, *arguments: object, gigabytes: float) -> subprocess.CompletedProcess[str]:
+    """Run Python in an address space of so many gigabytes."""
+    limit = int(gigabytes * (1 << 30))
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True,
+        check=False, timeout=60, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+    )  # fmt: skip
+
+
+def test_available_memory_knows_every_limit(tmp_path: Path, monkeypatch) -> None:
+    code = "from calibrant._memory import available_memory; print(available_memory())"
+    found = int(limited(code, gigabytes=1).stdout)
+    assert 0 < found < 1 << 30
+    assert found < _memory._physical()
+    for name, content in (("memory.max", 5000), ("memory.current", 3000)):
+        (tmp_path / name).write_text(f"{content}\n")
+    (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 1000\n")
+    group = (tmp_path, *_memory.CGROUPS[0][1:])
+    assert _memory._left_in(*group) == [3000]  # what is cached can be freed
+    (tmp_path / "memory.max").write_text("max\n")
+    assert _memory._left_in(*group) == []
+    assert _memory.available_memory() > 1 << 20
+
+
+# --- what is written ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["device", "pipe", "folder", "socket"])
+def test_only_regular_files_are_replaced(tmp_path: Path, kind: str) -> None:
+    path = Path("/dev/null") if kind == "device" else tmp_path / "target"
+    if kind == "pipe":
+        os.mkfifo(path)
+    if kind == "folder":
+        path.mkdir()
+    if kind == "socket":
+        bound = socket.socket(socket.AF_UNIX)
+        bound.bind(str(path))
+        bound.close()
+    before = path.stat()
+    with pytest.raises(InputError, match=f"must be a regular file or a new name; .* a {kind}"):  # noqa: SIM117
+        with _files.replacing(path) as temporary:
+            temporary.write_text("new")
+    assert (path.stat().st_ino, path.stat().st_mode) == (before.st_ino, before.st_mode)
+    assert [p.name for p in tmp_path.iterdir()] == ([] if kind == "device" else ["target"])
+
+
+def test_links_are_followed_and_permissions_kept(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    real, link = tmp_path / "there" / "real.npz", tmp_path / "link.npz"
+    link.symlink_to("there/real.npz")
+    z, labels = draw(20, 3)
+    p = Predictions(logits=z, labels=labels)
+    p.save(link)  # a link that leads nowhere yet
+    real.chmod(0o604)
+    p.save(link)
+    assert link.is_symlink()
+    assert stat.S_IMODE(real.stat().st_mode) == 0o604
+    assert len(Predictions.load(real)) == 20
+    assert [f.name for f in (tmp_path / "there").iterdir()] == ["real.npz"]
+
+
+def test_links_in_a_circle_are_an_os_error(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(OSError, match=r"circle|Too many levels"):
+        _files.writable(tmp_path / "a")
+    with pytest.raises(OSError, match=r"circle|Too many levels"):
+        _files.same_file(tmp_path / "a", tmp_path / "c")
+
+
+def test_a_pipe_or_device_is_never_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "p.npz")
+    with pytest.raises(InputError, match="must be a regular file; got a pipe"):
+        load(tmp_path / "p.npz")
+    (tmp_path / "zero.npz").symlink_to("/dev/zero")
+    with pytest.raises(InputError, match="must be a regular file; got a device"):
+        load(tmp_path / "zero.npz")
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [("list of lists", pa.array([[[1.0, 2.0]]] * 4)), ("struct", pa.array([{"a": 1}] * 4)),
+     ("time", pa.array([0] * 4, pa.timestamp("s"))),
+     ("decimal", pa.array([1] * 4, pa.decimal128(5))),
+     ("bytes", pa.array([b"x"] * 4)), ("words", pa.array(["x"] * 4)),
+     ("nothing", pa.nulls(4))],
+)  # fmt: skip
+@pytest.mark.parametrize("stream", [False, True])
+def test_columns_that_are_no_numbers(tmp_path: Path, name: str, column, stream: bool) -> None:
+    one = pa.array([1.0] * 4)
+    table = pa.table({"logit_0": one, "logit_1": column, "label": [0] * 4})
+    pq.write_table(table, tmp_path / "p.parquet")
+    read = streaming.accumulate_parquet if stream else lambda paths: load(paths[0])
+    with pytest.raises(InputError, match="must hold numbers"):
+        read([tmp_path / "p.parquet"])
+
+
+def test_a_csv_header_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_bytes(b"label,logit_0,logit_\xff\n0,1,2\n")
+    with pytest.raises(InputError, match=r"cannot be read|unknown column"):
+        load(tmp_path / "p.csv")
 
 
 def test_absent_file_and_folder(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no such file"):
         Predictions.load(tmp_path / "absent.npz")
     (tmp_path / "folder.npz").mkdir()
-    with pytest.raises(FileNotFoundError, match="no such file"):
+    with pytest.raises(InputError, match="must be a regular file; got a folder"):
         Predictions.load(tmp_path / "folder.npz")
 
 

@@ -139,10 +139,10 @@ def test_built_in_study() -> None:
         ({"objectives": "focal:gama=3"}, "Did you mean 'gamma'"),
         ({"objectives": "focal:gamma=-1"}, "In the objective 'focal:gamma=-1', gamma must be"),
         ({"objectives": "cross_entropy + 2*mmc"}, "Did you mean 'mmce'"),
-        ({"objectives": [{"objective": "focal:gamma={}"}]}, "a list for each"),
+        ({"objectives": [{"objective": "focal:gamma={}"}]}, "plain names in braces"),
         ({"objectives": [{"objective": "focal:gamma={"}]}, "must close every brace"),
         ({"objectives": [{"objective": "focal", "label": "focal {gg}"}]}, "label must have only"),
-        ({"objectives": [{"objective": "focal:gamma={g}", "g": [1], "label": "{}"}]}, r"\({g}\)"),
+        ({"objectives": [{"objective": "focal:gamma={g}", "g": [1], "label": "{}"}]}, "plain names"),
         ({"objectives": [{"objective": "focal", "label": 3}]}, "texts as labels"),
         ({"objectives": [{"objective": "focal", "recipe": "cifr"}]}, "Did you mean 'cifar'"),
         ({"objectives": [{"objective": "focal", "recipe": 3}]}, "a name or a table"),
@@ -272,7 +272,7 @@ def test_a_file_extends_another(tmp_path: Path) -> None:
             Study.load(tmp_path / "s.toml")
     (tmp_path / "s.toml").write_text('extends = "base.toml"\n')
     (tmp_path / "base.toml").write_text('extends = "s.toml"\n')
-    with pytest.raises(InputError, match="not itself by detours"):
+    with pytest.raises(InputError, match="lead to no circle"):
         Study.load(tmp_path / "s.toml")
 
 
@@ -324,7 +324,7 @@ def test_metrics_with_options_telemetry_and_features(tmp_path: Path) -> None:
         # A confidence has no likelihood, so no NLL.
         assert 0 < found[part, "confidnet", "ece"] < 1
         assert (part, "confidnet", "nll") not in found
-    features = np.load(folder / "features-test.npz")["features"]
+    features = np.load(folder / "features-test.npy")
     data = load(run.data, **run.data_options)
     model = network(folder, data)
     assert features.shape == (120, model.head.in_features)
@@ -613,7 +613,7 @@ def test_disk_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         real(self, *arguments)
 
     monkeypatch.setattr(Store, "write", full)
-    with pytest.raises(StudyError, match=r"No space left.*is kept"):
+    with pytest.raises(StudyError, match=r"is full.*is kept"):
         run_study(study, tmp_path, executor=OneAtATime())
     monkeypatch.undo()
     assert status(study, tmp_path).count("done") == 1
@@ -771,7 +771,7 @@ def test_full_disk_at_a_checkpoint_stops_the_study(
 
     with monkeypatch.context() as patch:
         patch.setattr(torch, "save", full)
-        with pytest.raises((StudyError, RuntimeError), match="No space left"):
+        with pytest.raises((StudyError, RuntimeError), match="is full"):
             run_study(tiny(seeds=1), tmp_path, executor=Here())
     assert status(tiny(seeds=1), tmp_path).count("failed") == 0
 

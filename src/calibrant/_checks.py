@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 
@@ -34,6 +35,22 @@ def refuse(argument: str, rule: str, got: str, advice: str) -> InputError:
     bins must be a whole number of at least 1; got 0. Try bins=15.
     """
     return InputError(f"{argument} {rule}; {got}. {advice}")
+
+
+def printable(text: str, keep: str = "") -> str:
+    r"""Text that moves no cursor and sends no command to a terminal: control characters as \\x1b.
+
+    >>> print(printable("a\x1b[31mb\n"))
+    a\x1b[31mb\n
+    """
+    if text.isprintable():
+        return text
+    harmful = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, directions, halves of letters, line ends
+    return "".join(
+        letter if letter in keep or unicodedata.category(letter) not in harmful
+        else letter.encode("unicode_escape").decode("ascii")
+        for letter in text
+    )  # fmt: skip
 
 
 def near_name(name: str, known: Iterable[str]) -> str:

@@ -1,7 +1,7 @@
 """Reading and writing columns of predictions: npz, npy, Parquet, CSV, safetensors.
 
-Files come from outside and are treated as hostile: nothing is unpickled, and declared sizes are
-compared with the file and with this machine's memory before anything is allocated.
+Files come from outside and are treated as hostile: nothing is unpickled, only regular files are
+opened, and what they need is compared with the memory that is left before anything is allocated.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import math
 import os
 import re
 import secrets
+import stat
 import tokenize
 import zipfile
 import zlib
@@ -28,6 +29,7 @@ from numpy.typing import NDArray
 
 from calibrant._checks import InputError, near_name, refuse
 from calibrant._extras import import_extra
+from calibrant._memory import check_size, in_bytes
 from calibrant._stopping import removed_on_stop
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ META_KEY = "calibrant"
 TEMPORARY = ".tmp"  # ending of files that are not finished
 # Of folders that cannot be flushed: some network disks, and folders that may not be listed.
 NO_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
+STREAM_ADVICE = "Free some, or read it as Parquet in bounded memory: calibrant measure --stream."
 CSV_PREFIX = "# calibrant "
 # Values of a row group written piece by piece: the footer stays small, and so does what is held.
 ROW_GROUP_ELEMENTS = 1 << 24
@@ -67,8 +70,7 @@ def read(
     """Read any supported file; ``labels`` names the second file of a npy pair."""
     path = Path(path)
     reader: Callable[[Path], Columns] = _choose(path, READERS)
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file. Check the path and the working directory.")
+    check_regular(path)
     if labels is None and not need_labels and reader is _read_npy_pair:
         return _read_npy_alone(path)
     if labels is None:
@@ -96,20 +98,25 @@ def writer_for(path: str | Path) -> Callable[[Path, Columns], None]:
 def replacing(path: str | Path) -> Iterator[Path]:
     """A temporary name that becomes ``path`` at the end: a reader never sees half a file.
 
-    The contents reach the disk before the name does, so that this holds after a power cut too.
+    The one way in which this package writes files. The contents reach the disk before the name
+    does, so that this holds after a power cut too. A link is followed, and the permissions of a
+    file that is replaced are kept; a device, a pipe or a folder is refused.
     """
-    path = Path(path)
-    temporary = path.with_name(f".{path.stem}-{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}")
+    target = writable(path)
+    name = f".{target.stem}-{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}"
+    temporary = target.with_name(name)
     with removed_on_stop(temporary):
         try:
             yield temporary
+            if target.exists():
+                temporary.chmod(stat.S_IMODE(target.stat().st_mode))
             _flush(temporary)
-            temporary.replace(path)
+            temporary.replace(target)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
     try:
-        _flush(path.parent)
+        _flush(target.parent)
     except OSError as error:
         if error.errno not in NO_FLUSH:
             raise
@@ -130,9 +137,69 @@ def write_bytes(path: str | Path, content: bytes | memoryview) -> None:
         file.write(content)
 
 
+def writable(path: str | Path) -> Path:
+    """Where a file of this name is written, after links; refuses what is not a regular file."""
+    target = _resolved(Path(path))
+    if target.exists() and not target.is_file():
+        rule, advice = "must be a regular file or a new name", "Choose another name."
+        raise refuse("path", rule, f"got {str(path)!r}, {_kind_of(target)}", advice)
+    return target
+
+
+def check_regular(path: Path) -> None:
+    """Refuse to open what is not a regular file: a pipe would wait, a device may never end."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file. Check the path and the working directory.")
+    if not path.is_file():
+        rule, advice = "must be a regular file", "Copy its contents into a file first."
+        raise refuse(str(path), rule, f"got {_kind_of(path)}", advice)
+
+
+def read_text(path: Path, *, most: int) -> str:
+    """A small text file: regular, UTF-8, and of at most so many bytes."""
+    check_regular(path)
+    with path.open("rb") as stream:
+        data = stream.read(most + 1)
+    if len(data) > most:
+        rule, advice = f"must be at most {in_bytes(most)} long", "Check that it is the right file."
+        raise refuse(str(path), rule, "got more", advice)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        advice = "Save it as UTF-8."
+        raise refuse(str(path), "must be UTF-8 text", f"got {error}", advice) from error
+
+
+def read_json(path: Path, *, most: int = 1 << 20) -> Any:
+    """What a small JSON file holds; whatever is wrong with it is one error."""
+    try:
+        return json.loads(read_text(path, most=most))
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise refuse(str(path), "must be JSON", f"got {reason}", "Write it again.") from error
+
+
 def same_file(a: Path, b: Path) -> bool:
     """Whether two paths lead to one file, through links too."""
-    return a.resolve() == b.resolve() or (a.exists() and b.exists() and a.samefile(b))
+    return _resolved(a) == _resolved(b) or (a.exists() and b.exists() and a.samefile(b))
+
+
+def _resolved(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except RuntimeError as error:  # what Python 3.11 and 3.12 make of it
+        raise OSError(errno.ELOOP, "The links lead in a circle", str(path)) from error
+
+
+def _kind_of(path: Path) -> str:
+    """What is there, in words."""
+    kinds: dict[str, Callable[[], bool]] = {
+        "a folder": path.is_dir, "a pipe": path.is_fifo, "a socket": path.is_socket,
+        "a device": path.is_char_device,
+    }  # fmt: skip
+    return next((kind for kind, holds in kinds.items() if holds()), "something else")
 
 
 def _choose(path: Path, table: dict[str, Any]) -> Any:
@@ -161,10 +228,10 @@ def _read_npz(path: Path) -> Columns:
         members = {info.filename.removesuffix(".npy"): info for info in infos}
         if len(members) != len(infos):
             raise InputError(f"{path.name} holds an array twice; save each once.")
-        check_size(sum(info.file_size for info in infos), path.name)
         unknown = [name for name in members if name not in (*ARRAY_NAMES, META_KEY)]
         if unknown:
             raise _unknown(path, "array", unknown[0])
+        check_size(_npz_needs(archive, members, path.name), path.name, STREAM_ADVICE)
         arrays = {}
         for name, info in members.items():
             with archive.open(info) as stream:
@@ -173,13 +240,29 @@ def _read_npz(path: Path) -> Columns:
     return _with_header(path, arrays, None if header is None else header.tobytes())
 
 
+def _npz_needs(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], where: str) -> int:
+    """Bytes that the arrays of an archive need in the end, by their headers."""
+    needed = 0
+    for name, info in members.items():
+        with archive.open(info) as stream:
+            shape, _, dtype = npy_header(stream, info.file_size, f"{where}: {name}")
+        needed += held(math.prod(shape), dtype)
+    return needed
+
+
+def held(size: int, dtype: np.dtype[Any]) -> int:
+    """Bytes of an array and of the 8-byte numbers that whole numbers are turned into."""
+    return size * (dtype.itemsize + (0 if dtype.kind == "f" else 8))
+
+
 def _read_npy_pair(path: Path, labels: Path | None = None) -> Columns:
     labels = labels or path.with_name("labels.npy")
     kind = _kind_by_name(path)
-    if not labels.is_file():
+    if not labels.exists():
         raise FileNotFoundError(
             f"{labels}: no such file. Name the file of the labels: labels=… or --labels …."
         )
+    check_regular(labels)
     return _read_npy_files({f"{kind}s": path, "labels": labels})
 
 
@@ -200,15 +283,20 @@ def _kind_by_name(path: Path) -> str:
 
 
 def _read_npy_files(files: dict[str, Path]) -> Columns:
-    arrays = {}
-    for name, file in files.items():
-        with clear_errors(file), file.open("rb") as stream:
-            arrays[name] = read_npy(stream, file.stat().st_size, file.name)
-    return Columns(arrays)
+    return Columns({name: read_array(file) for name, file in files.items()})
 
 
-def read_npy(stream: IO[bytes], file_size: int, where: str) -> NDArray[Any]:
-    """Read one npy array whose declared size fits the bytes that are there."""
+def read_array(path: Path) -> NDArray[Any]:
+    """One array from a .npy file."""
+    check_regular(path)
+    with clear_errors(path), path.open("rb") as stream:
+        return read_npy(stream, path.stat().st_size, path.name)
+
+
+def npy_header(
+    stream: IO[bytes], file_size: int, where: str
+) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether in Fortran order, and type of an array, if they fit the bytes there are."""
     version = np.lib.format.read_magic(stream)
     headers = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -223,13 +311,20 @@ def read_npy(stream: IO[bytes], file_size: int, where: str) -> NDArray[Any]:
             "is never read. Save plain numbers."
         )
     declared = math.prod(shape) * dtype.itemsize
-    check_size(declared, where)
     body = file_size - stream.tell()
     if declared != body:
         raise InputError(
             f"{where} declares {declared:,} bytes of data but holds {body:,}; the file is cut "
             "short or damaged. Save it again."
         )
+    return shape, fortran, dtype
+
+
+def read_npy(stream: IO[bytes], file_size: int, where: str) -> NDArray[Any]:
+    """Read one npy array whose declared size fits the bytes that are there."""
+    shape, fortran, dtype = npy_header(stream, file_size, where)
+    declared = math.prod(shape) * dtype.itemsize
+    check_size(declared, where)
     data = np.empty(math.prod(shape), dtype=dtype)
     raw, filled = data.view(np.uint8), 0
     while filled < declared:
@@ -254,14 +349,71 @@ def _write_npz(path: Path, columns: Columns) -> None:
 
 
 def _read_parquet(path: Path) -> Columns:
+    with clear_errors(path):
+        table = read_parquet(path, check_columns)
+        header = (table.schema.metadata or {}).get(META_KEY.encode())
+        return _with_header(path, table_arrays(table, path.name), header)
+
+
+def read_parquet(path: Path, check: Callable[[pa.Schema, str], None]) -> pa.Table:
+    """A whole Parquet file whose columns ``check`` accepts, if it fits into memory.
+
+    Strings are read as codes into a list of the different ones: written that way, a few bytes of
+    a file can stand for gigabytes.
+    """
     import pyarrow.parquet as pq  # noqa: PLC0415 - Arrow costs 0.1 s to import
 
-    with clear_errors(path), pq.ParquetFile(path) as file:
-        num_rows, num_columns = file.metadata.num_rows, file.metadata.num_columns
-        check_size(num_rows * num_columns, path.name)  # a byte a value at the very least
-        table = file.read()
-    header = (table.schema.metadata or {}).get(META_KEY.encode())
-    return _with_header(path, table_arrays(table, path.name), header)
+    check_regular(path)
+    with pq.ParquetFile(path) as file:
+        check(file.schema_arrow, path.name)
+        check_size(parquet_needs(file.metadata), path.name, STREAM_ADVICE)
+        texts = [field.name for field in file.schema_arrow if is_text(field.type)]
+    with pq.ParquetFile(path, read_dictionary=texts) as file:
+        return file.read()
+
+
+def parquet_needs(metadata: Any) -> int:
+    """Bytes that the values of a Parquet file take as they are read and as arrays.
+
+    A run of equal values takes no room in a file, so the number of values counts, not their bytes.
+    """
+    groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
+    chunks = [group.column(k) for group in groups for k in range(group.num_columns)]
+    widths = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}
+    values = sum(c.num_values * widths.get(c.physical_type, 8) for c in chunks)
+    return int(2 * values + sum(max(c.total_uncompressed_size, 0) for c in chunks))
+
+
+def check_columns(schema: pa.Schema, where: str) -> None:
+    """Refuse columns that are no numbers, lists of numbers, truth values or names."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    given: Any
+    for name, given in zip(schema.names, schema.types, strict=True):
+        kind = given.value_type if is_list(given) else given
+        label = name in ("label", "labels") and is_text(given)
+        numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+        if not (label or numbers or pa.types.is_boolean(kind)):
+            rule = "must hold numbers, or lists of numbers (a label also names)"
+            got = f"got {given} in {name!r}"
+            raise refuse(where, rule, got, "Convert that column.")
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether an Arrow type is a list."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    return bool(
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether an Arrow type is a string, or codes into a list of strings."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _write_parquet(path: Path, columns: Columns) -> None:
@@ -313,10 +465,19 @@ def _read_csv(path: Path) -> Columns:
         first = stream.readline(1 << 24)
     header = first[len(CSV_PREFIX) :] if first.startswith(CSV_PREFIX.encode()) else None
     with clear_errors(path):
-        check_size(path.stat().st_size, path.name)
+        check_size(_csv_needs(path), path.name, STREAM_ADVICE)
         options = csv.ReadOptions(skip_rows=0 if header is None else 1)
         table = csv.read_csv(path, read_options=options)
-    return _with_header(path, table_arrays(table, path.name), header)
+        return _with_header(path, table_arrays(table, path.name), header)
+
+
+def _csv_needs(path: Path) -> int:
+    """Bytes of the text, and twice 8 of each value in it: as it is read, and as an array."""
+    values = 0
+    with path.open("rb") as stream:
+        while piece := stream.read(1 << 24):
+            values += piece.count(b",") + piece.count(b"\n")
+    return path.stat().st_size + 16 * values
 
 
 def _write_csv(path: Path, columns: Columns) -> None:
@@ -398,7 +559,7 @@ def _from_arrow(column: Any, where: str) -> NDArray[Any]:
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     kind = column.type
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if is_list(kind):
         lengths = np.asarray(pc.list_value_length(column))
         low, high = (
             lengths.min(initial=0) if not len(lengths) else lengths.min(),
@@ -408,8 +569,12 @@ def _from_arrow(column: Any, where: str) -> NDArray[Any]:
             raise InputError(f"{where} has lists of {low} to {high} entries; give each row K.")
         values = _from_arrow(column.flatten(), where)
         return values.reshape(len(column), high or 0)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind):
-        return np.asarray(column.to_pylist(), dtype=np.str_)
+    if is_text(kind):
+        texts = column.dictionary if pa.types.is_dictionary(kind) else column
+        longest = pc.max(pc.utf8_length(texts)).as_py() or 0
+        check_size(4 * longest * len(column), where)  # NumPy gives each the room of the longest
+        names = np.asarray(texts.to_pylist(), dtype=np.str_)
+        return names[column.indices.to_numpy()] if pa.types.is_dictionary(kind) else names
     array: NDArray[Any] = column.to_numpy(zero_copy_only=False)
     return array
 
@@ -419,7 +584,6 @@ def _from_arrow(column: Any, where: str) -> NDArray[Any]:
 
 def _read_safetensors(path: Path) -> Columns:
     safetensors = _import_safetensors()
-    check_size(path.stat().st_size, path.name)
     with (
         clear_errors(path, safetensors.SafetensorError),
         safetensors.safe_open(path, framework="numpy") as file,
@@ -428,6 +592,9 @@ def _read_safetensors(path: Path) -> Columns:
         unknown = [name for name in names if name not in ARRAY_NAMES]
         if unknown:
             raise _unknown(path, "array", unknown[0])
+        parts = [file.get_slice(name) for name in names]
+        whole = sum(math.prod(p.get_shape()) for p in parts if not p.get_dtype().startswith("F"))
+        check_size(path.stat().st_size + 8 * whole, path.name, STREAM_ADVICE)
         arrays = {name: file.get_tensor(name) for name in names}
         if any(array.dtype.name == "bfloat16" for array in arrays.values()):
             # NumPy knows it once some package, such as onnx, was imported; that must not matter.
@@ -462,24 +629,6 @@ WRITERS: dict[str, Callable[[Path, Columns], None]] = {
     ".csv": _write_csv,
     ".safetensors": _write_safetensors,
 }
-
-
-def check_size(declared: int, where: str) -> None:
-    """Refuse, before allocation, what this machine could not hold."""
-    limit = physical_memory()
-    if declared > limit:
-        raise InputError(
-            f"{where} declares {declared:,} bytes, more than this machine's memory of {limit:,}; "
-            "refused before allocation. For large Parquet sets use: calibrant measure --stream."
-        )
-
-
-def physical_memory() -> int:
-    """Bytes of memory in this machine, or 64 GiB where the system does not say."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 64 << 30
 
 
 FILE_ERRORS: tuple[type[Exception], ...] = (

@@ -17,17 +17,29 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from calibrant._checks import CalibrationWarning, InputError
-from calibrant._files import TEMPORARY, write_bytes
+from calibrant._checks import CalibrationWarning, InputError, is_number
+from calibrant._files import (
+    TEMPORARY,
+    check_regular,
+    is_text,
+    read_json,
+    read_parquet,
+    writable,
+    write_bytes,
+)
+from calibrant._memory import check_size
 
 COLUMNS = ("run", "data", "model", "objective", "seed", "part", "calibrator", "metric", "value")
 NUMBERS: dict[str, pa.DataType] = {"seed": pa.int64(), "value": pa.float64()}
 SCHEMA = pa.schema([(name, NUMBERS.get(name, pa.string())) for name in COLUMNS])
 FACTS, CHECKSUM = "calibrant", "checksum"
 MARK, BLANK = b"sha256 of this file with zeros here: ", b"0" * 64
+LONGEST = 1e12  # seconds of a run
 NAMED = 3  # of the damaged files, in a warning
+BYTES_PER_ROW = 2_000  # of a row of the table as Python objects, which the tables are made from
 
 
 class Store:
@@ -71,20 +83,22 @@ class Store:
         content = _whole(self.result_path(key))
         if content is None:
             return None
-        held = pq.read_metadata(pa.BufferReader(content)).metadata or {}
-        found: dict[str, Any] = json.loads(held[FACTS.encode()])
-        return found
+        try:
+            held = pq.read_metadata(pa.BufferReader(content)).metadata or {}
+            found = json.loads(held[FACTS.encode()])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, pa.ArrowException):
+            return None
+        return found if _are_facts(found) else None
 
     def is_damaged(self, key: str) -> bool:
         """Whether a run has a result that cannot be trusted."""
-        path = self.result_path(key)
-        return path.exists() and _whole(path) is None
+        return self.result_path(key).exists() and self.facts(key) is None
 
     def relabel(self, key: str, label: str) -> None:
         """Give a finished run another label of its objective, if it has another."""
-        content, facts = _whole(self.result_path(key)), self.facts(key)
-        if content is not None and facts is not None and facts.get("label") != label:
-            self._write(key, _labelled(_table(content), label), {**facts, "label": label})
+        facts, table = self.facts(key), _table(self.result_path(key))
+        if table is not None and facts is not None and facts.get("label") != label:
+            self._write(key, _labelled(table, label), {**facts, "label": label})
 
     def fail(self, key: str, facts: Mapping[str, Any]) -> None:
         """Leave the record of a failure."""
@@ -94,10 +108,10 @@ class Store:
     def failure(self, key: str) -> dict[str, Any] | None:
         """The record of a failure, if there is one."""
         try:
-            found = json.loads(self._failure(key).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            found = read_json(self._failure(key))
+        except (OSError, InputError):
             return None
-        return found if isinstance(found, dict) else None
+        return found if isinstance(found, dict) and isinstance(found.get("error"), str) else None
 
     def _failure(self, key: str) -> Path:
         return self.folder / "failed" / f"{key}.json"
@@ -135,7 +149,7 @@ class Store:
             yield
 
     def _lock(self, name: str, *, make: bool = True) -> Path:
-        path = self.folder / "locks" / name
+        path = writable(self.folder / "locks" / name)
         return _in_folder(path) if make else path
 
     def sweep(self) -> None:
@@ -164,8 +178,10 @@ def _whole(path: Path) -> bytes | None:
     This comes before any parsing, so that no damage, of whatever kind, becomes a value.
     """
     try:
+        check_regular(path)
+        check_size(path.stat().st_size, path.name)
         content = path.read_bytes()
-    except OSError:
+    except (OSError, InputError):
         return None
     before, mark, rest = content.rpartition(MARK)
     digest, after = rest[: len(BLANK)], rest[len(BLANK) :]
@@ -173,8 +189,14 @@ def _whole(path: Path) -> bytes | None:
     return content if mark and digest == expected else None
 
 
-def _table(content: bytes) -> pa.Table:
-    return pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
+def _table(path: Path) -> pa.Table | None:
+    """The rows of a run; None where its file is damaged, or not one of a run."""
+    if _whole(path) is None:
+        return None
+    try:
+        return _plain(read_parquet(path, _check_columns))
+    except (OSError, ValueError, KeyError, pa.ArrowException):
+        return None
 
 
 def _labelled(table: pa.Table, label: str) -> pa.Table:
@@ -222,11 +244,10 @@ def read_all(
             files = [path for path in files if path.stem in wanted]
     tables, damaged = [], []
     for path in files:
-        content = _whole(path)
-        if content is None:
+        table = _table(path)
+        if table is None:
             damaged.append(path.name)
             continue
-        table = _table(content)
         tables.append(table if labels is None else _labelled(table, labels[path.stem]))
     if not tables:
         but = f", but {damaged_files(damaged)}" if damaged else ""
@@ -235,6 +256,46 @@ def read_all(
         text = f"{folder} holds {damaged_files(damaged)}; they are left out. {advice}"
         warnings.warn(text, CalibrationWarning, stacklevel=2)
     return pa.concat_tables(tables)
+
+
+def _check_columns(schema: pa.Schema, where: str) -> None:
+    """Refuse a file that is not of a finished run."""
+    kinds = {name: schema.field(name).type for name in COLUMNS if name in schema.names}
+    wrong = [name for name in COLUMNS
+             if name not in kinds or not (kinds[name] == NUMBERS.get(name) or is_text(kinds[name]))
+             or schema.names.count(name) > 1]  # fmt: skip
+    if wrong:
+        raise InputError(f"{where} has no usable column {wrong[0]!r}.")
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """The columns of a run as plain strings and numbers, if they fit into memory."""
+    table = table.select(COLUMNS)
+    if any(column.null_count for column in table.columns):
+        raise InputError("A run has missing values.")
+    needed = table.num_rows * BYTES_PER_ROW
+    for column in table.columns:
+        if pa.types.is_dictionary(column.type):
+            chunks: list[Any] = column.chunks
+            lengths = [pc.binary_length(c.dictionary).take(c.indices) for c in chunks]
+            needed += sum(pc.sum(found).as_py() or 0 for found in lengths)
+    check_size(needed, "a run")
+    return table.cast(SCHEMA)
+
+
+def _are_facts(found: Any) -> bool:
+    """Whether these are facts that ``write`` was given, as far as anybody reads them."""
+    if not isinstance(found, dict):
+        return False
+    seconds, held = found.get("seconds", 0.0), found.get("evaluation", {})
+    if not (is_number(seconds) and 0 <= seconds < LONGEST and isinstance(held, dict)):
+        return False
+    lists = [held.get(name, []) for name in ("shift_files", "shifts")]
+    tables = [held.get(name, {}) for name in ("metrics", "calibrators")]
+    return all(isinstance(names, list) for names in lists) and all(
+        isinstance(table, dict) and all(isinstance(spec, dict) for spec in table.values())
+        for table in tables
+    ) and all(isinstance(name, str) for names in lists for name in names)  # fmt: skip
 
 
 def damaged_files(damaged: Sequence[str]) -> str:

@@ -25,6 +25,7 @@ from calibrant import _files
 from calibrant import metrics as m
 from calibrant._arrays import Bool, Float64, Int, over_chunks
 from calibrant._checks import InputError, check_bins, check_choice, check_count, check_norm, refuse
+from calibrant._memory import check_size
 from calibrant._rows import ROW_COST
 from calibrant.metrics._binning import Binning, BinSums, width_index
 from calibrant.metrics._classwise import ClasswiseCounts, summarise_and_count
@@ -362,7 +363,8 @@ class Accumulator:
 # Values of a batch read from Parquet: large enough to keep the threads busy, small enough that the
 # few batches in flight stay far below a gigabyte.
 BATCH_ELEMENTS = 1_000_000
-LEAST_BATCH = 1024
+LEAST_BATCH, MOST_ELEMENTS = 1024, 16 * BATCH_ELEMENTS  # the second wins
+BYTES_PER_VALUE = 24  # of a batch as it is read, put into one array and counted
 # Bytes read ahead in each column. Without this a whole row group would be held.
 READ_AHEAD = 1 << 16
 
@@ -390,9 +392,9 @@ class ParquetShards:
         rows = values = 0
         schemas = []
         for file in files:
-            if not file.is_file():
-                raise FileNotFoundError(f"{file}: no such file. Check the path or the pattern.")
+            _files.check_regular(file)
             with _files.clear_errors(file, *_arrow_errors()), pq.ParquetFile(file) as opened:
+                _files.check_columns(opened.schema_arrow, file.name)
                 schemas.append(opened.schema_arrow)
                 rows += opened.metadata.num_rows
                 values += _num_values(opened.metadata)
@@ -409,7 +411,9 @@ class ParquetShards:
         """Yield the rows in order. Where there are no labels, all are 0."""
         import pyarrow.parquet as pq  # noqa: PLC0415
 
-        size = max(LEAST_BATCH, BATCH_ELEMENTS // self.row_values)
+        least = min(LEAST_BATCH, MOST_ELEMENTS // self.row_values)
+        size = max(1, least, BATCH_ELEMENTS // self.row_values)
+        check_size(size * self.row_values * BYTES_PER_VALUE, f"a batch of {size:,} rows")
         for file in self.files:
             start = 0
             with _files.clear_errors(file, *_arrow_errors()):
@@ -421,7 +425,8 @@ class ParquetShards:
                         start += batch.num_rows
 
     def _predictions(self, batch: Any, file: Path, start: int) -> Predictions:
-        arrays = _files.table_arrays(batch, file.name)
+        with _files.clear_errors(file, *_arrow_errors()):
+            arrays = _files.table_arrays(batch, file.name)
         labels = arrays.get("labels", np.zeros(batch.num_rows, dtype=np.int64))
         try:
             return Predictions(logits=arrays.get("logits"), probs=arrays.get("probs"),
@@ -471,7 +476,8 @@ def accumulate_parquet(
         total.update(predictions)
         if progress:
             progress(total.num_samples, shards.num_rows)
-    assert total is not None  # there is a row
+    if total is None:  # a footer that promises rows which the file does not have
+        raise refuse("paths", "must hold at least one row", "got none", "Check the pattern.")
     return total
 
 

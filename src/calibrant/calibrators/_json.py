@@ -13,6 +13,7 @@ import numpy as np
 from calibrant import _files
 from calibrant._arrays import Result
 from calibrant._checks import InputError, near_name
+from calibrant._memory import check_size
 from calibrant._validation import MIN_CLASSES
 from calibrant.calibrators._base import Calibrator, FitSummary
 from calibrant.inference import Interval
@@ -20,6 +21,7 @@ from calibrant.inference import Interval
 SCHEMA = "calibrant.calibrator"
 VERSION = 1
 MOST_CLASSES = 10_000_000
+PARSED = 24  # bytes of Python's objects for one of JSON: "{}," makes 72
 FIELDS = {"schema", "version", "package", "summary", "calibrator"}
 
 
@@ -104,9 +106,8 @@ def load_calibrator(path: str | Path) -> Any:
 def read_json(path: str | Path, read: Callable[[Any], Result]) -> Result:
     """What ``read`` makes of a JSON file; every fault becomes one sentence."""
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file. Check the path and the working directory.")
-    _files.check_size(path.stat().st_size * 8, path.name)  # Python's numbers take more than text
+    _files.check_regular(path)
+    check_size(path.stat().st_size * PARSED, path.name)
     try:
         data = json.loads(
             path.read_bytes(), object_pairs_hook=_no_twins, parse_constant=_no_constant

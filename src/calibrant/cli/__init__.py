@@ -4,15 +4,45 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from calibrant import __version__
+from calibrant._checks import printable
 from calibrant._stopping import install
 from calibrant.cli import _calibrate, _data, _measure, _papers, _report, _study, _train
+from calibrant.cli._common import echo
+
+
+class _Commands(TyperGroup):
+    """The commands; what they say about a wrong argument cannot harm the terminal either."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        with _harmless():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, *args: Any, **kwargs: Any) -> Any:
+        with _harmless():
+            return super().invoke(*args, **kwargs)
+
+
+@contextmanager
+def _harmless() -> Iterator[None]:
+    """Make the message of a usage error printable: it repeats what was typed, file names too."""
+    try:
+        yield
+    except Exception as error:
+        if hasattr(error, "format_message") and hasattr(error, "message"):
+            error.message = printable(str(error.message))
+        raise
+
 
 app = typer.Typer(
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -24,7 +54,7 @@ for part in (_measure, _calibrate, _report, _train, _data, _study, _papers):
 
 def _version(value: bool) -> None:  # noqa: FBT001 - Typer calls it so
     if value:
-        typer.echo(f"calibrant {__version__}")
+        echo(f"calibrant {__version__}")
         raise typer.Exit
 
 

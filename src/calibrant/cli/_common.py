@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,7 +18,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from calibrant._checks import CalibrationWarning, ConvergenceError, InputError, refuse
+from calibrant._checks import (
+    CalibrationWarning,
+    ConvergenceError,
+    InputError,
+    printable,
+    refuse,
+)
 
 BAD_INPUT = 2
 
@@ -54,12 +62,23 @@ def one_line_errors(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
+def echo(text: str = "", *, err: bool = False) -> None:
+    """Print: the one place where text reaches the terminal, and control characters do not.
+
+    Names of files, labels and records of failures come from outside. Only the two codes for bold,
+    which tables use, pass.
+    """
+    parts = re.split(r"(\x1b\[[01]m)", text)
+    parts[::2] = [printable(part, keep="\n\t") for part in parts[::2]]
+    typer.echo("".join(parts), err=err)
+
+
 def one_line(message: object) -> str:
     return " ".join(str(message).split())
 
 
 def fail(message: str) -> NoReturn:
-    typer.echo(f"calibrant: {message}", err=True)
+    echo(f"calibrant: {message}", err=True)
     raise typer.Exit(BAD_INPUT)
 
 
@@ -85,7 +104,7 @@ def one_line_warnings() -> Iterator[None]:
                 usual(message, category, *where, **more)
             elif text not in seen:
                 seen.add(text)
-                typer.echo(f"calibrant: warning: {text}", err=True)
+                echo(f"calibrant: warning: {text}", err=True)
 
         warnings.showwarning = show
         yield
@@ -94,13 +113,16 @@ def one_line_warnings() -> Iterator[None]:
 @contextmanager
 def progress(what: str, unit: str = "rows") -> Iterator[Callable[[str, int, int], None]]:
     """A bar on a terminal; nothing elsewhere."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-               TextColumn(unit), TimeRemainingColumn())  # fmt: skip
+    if not sys.stderr.isatty():  # Rich 13 ends a bar that it does not show with an empty line
+        yield lambda now, done, total: None  # noqa: ARG005
+        return
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
+               TextColumn(unit, markup=False), TimeRemainingColumn())  # fmt: skip
     console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as bar:
+    with Progress(*columns, console=console) as bar:
         task = bar.add_task(what, total=None)
         yield lambda now, done, total: bar.update(
-            task, description=now, completed=done, total=total
+            task, description=printable(now), completed=done, total=total
         )
 
 
@@ -108,11 +130,13 @@ def show(data: Any, text: str, *, as_json: bool, as_csv: bool) -> None:
     if as_json and as_csv:
         raise refuse("--json/--csv", "takes one of the two", "got both", "Drop one.")
     if as_json:
-        typer.echo(json.dumps(data.to_dict(), indent=2))
+        echo(json.dumps(data.to_dict(), indent=2))
     elif as_csv:
         table = data.to_arrow()
-        writer = csv.writer(sys.stdout, lineterminator="\n")
+        lines = io.StringIO()
+        writer = csv.writer(lines, lineterminator="\n")
         writer.writerow(table.column_names)
         writer.writerows(zip(*(column.to_pylist() for column in table.columns), strict=True))
+        echo(lines.getvalue().removesuffix("\n"))
     else:
-        typer.echo(text)
+        echo(text)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from calibrant._checks import refuse
-from calibrant.cli._common import one_line_errors
+from calibrant.cli._common import echo, one_line_errors
 
 data = typer.Typer(no_args_is_help=True, help="Data sets: what there is, and how to get it.")
 app = typer.Typer()
@@ -23,12 +23,13 @@ app.add_typer(data, name="data")
 def list_command() -> None:
     """List the data sets and shifted test sets that load by name."""
     from calibrant.data import DATASETS, SHIFTS  # noqa: PLC0415
+    from calibrant.data._table import checked_by  # noqa: PLC0415
 
-    table = Table("name", "kind", "what", box=None, pad_edge=False)
+    table = Table("name", "kind", "download checked by", "what", box=None, pad_edge=False)
     for info in DATASETS.values():
-        table.add_row(info.name, info.kind, info.description)
+        table.add_row(info.name, info.kind, checked_by(info.remotes), info.description)
     for shift in SHIFTS.values():
-        table.add_row(shift.name, "shift", shift.description)
+        table.add_row(shift.name, "shift", checked_by(shift.remotes), shift.description)
     Console().print(table)
 
 
@@ -48,4 +49,4 @@ def get_command(
         rule, advice = "must say where the files go", "Set CALIBRANT_DATA or pass --data-dir."
         raise refuse("--data-dir", rule, "got none", advice)
     path = download(name, folder or Path(os.environ["CALIBRANT_DATA"]))
-    typer.echo(f"Wrote {path}.")
+    echo(f"Wrote {path}.")

@@ -26,6 +26,7 @@ from calibrant.cli._common import (
     Norm,
     Replicates,
     Seed,
+    echo,
     one_line_errors,
     progress,
     refuse_given,
@@ -85,7 +86,7 @@ def measure_command(
     show(panel, str(panel), as_json=as_json, as_csv=as_csv)
     failed = [(text, name) for text, name, holds in conditions if holds(_value_for(panel, name))]
     for text, name in failed:
-        typer.echo(f"calibrant: failed: {text} ({name} = {panel[name]:.6g})", err=True)
+        echo(f"calibrant: failed: {text} ({name} = {panel[name]:.6g})", err=True)
     if failed:
         raise typer.Exit(1)
 

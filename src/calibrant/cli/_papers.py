@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibrant._checks import check_choice
-from calibrant.cli._common import one_line_errors, one_line_warnings
+from calibrant.cli._common import echo, one_line_errors, one_line_warnings
 from calibrant.cli._study import (
     Address,
     ExecutorName,
@@ -40,10 +40,10 @@ def list_command() -> None:
     from calibrant.papers import PAPERS, citation, experiments  # noqa: PLC0415
 
     for paper in PAPERS:
-        typer.echo(f"{paper}: {citation(paper)}")
+        echo(f"{paper}: {citation(paper)}")
         for name, experiment in experiments(paper).items():
-            typer.echo(f"  {name:<10} {experiment.caption}")
-        typer.echo()
+            echo(f"  {name:<10} {experiment.caption}")
+        echo()
 
 
 @papers.command("show")
@@ -60,12 +60,12 @@ def show_command(
     check_choice("--format", style, ("text", "markdown", "csv"))
     experiment = get_experiment(paper, name)
     if not experiment.is_table:
-        typer.echo(f"{paper}, {name}. {experiment.caption}")
-        typer.echo(f"Draw it: calibrant papers run {paper} {name} --scale smoke --out DIR")
+        echo(f"{paper}, {name}. {experiment.caption}")
+        echo(f"Draw it: calibrant papers run {paper} {name} --scale smoke --out DIR")
         return
     made = compare_table(paper, name)
     shown = {"text": made.to_text, "markdown": made.to_markdown, "csv": made.to_csv}
-    typer.echo(shown[style]())
+    echo(shown[style]())
 
 
 @papers.command("run")
@@ -115,7 +115,7 @@ def run_command(
         for experiment in wanted:
             _finish(experiment, results, out, kinds)
     if failed:
-        typer.echo(f"calibrant: {failed} runs failed; see {out / 'failed'}.", err=True)
+        echo(f"calibrant: {failed} runs failed; see {out / 'failed'}.", err=True)
         raise typer.Exit(1)
 
 
@@ -127,20 +127,20 @@ def _announce(studies: list[Study], scale: str, *, listed: bool) -> None:
     if listed:
         for run in runs:
             recipe = ", ".join(f"{key} {value}" for key, value in run.recipe.items())
-            typer.echo(f"{run.key}  {run}  [{run.objective}; {recipe}]")
-        typer.echo()
+            echo(f"{run.key}  {run}  [{run.objective}; {recipe}]")
+        echo()
     if scale == "paper" and runs:
-        typer.echo(f"The recipe of the paper: {cost(runs)}.")
+        echo(f"The recipe of the paper: {cost(runs)}.")
     elif listed:
-        typer.echo(f"{len(runs)} runs.")
+        echo(f"{len(runs)} runs.")
 
 
 def _finish(experiment: Experiment, results: Results, out: Path, formats: list[str]) -> None:
     """Write and, for a table, print what was made."""
     paths = experiment.write(results, out / "papers", formats)
     if experiment.is_table:
-        typer.echo(paths[0].read_text(encoding="utf-8"))
-    typer.echo("written: " + ", ".join(map(str, paths)))
+        echo(paths[0].read_text(encoding="utf-8"))
+    echo("written: " + ", ".join(map(str, paths)))
 
 
 @papers.command("claims")
@@ -171,4 +171,4 @@ def claims_command(
         evidence = Evidence.measured(results, scale or scale_of(results))
     with one_line_warnings():
         judged = judge(evidence)
-    typer.echo(claims_json(judged) if as_json else claims_table(judged))
+    echo(claims_json(judged) if as_json else claims_table(judged))

@@ -15,6 +15,7 @@ from calibrant.cli._common import (
     Level,
     Replicates,
     Seed,
+    echo,
     one_line_errors,
     one_line_warnings,
     progress,
@@ -70,8 +71,8 @@ def report_command(
                                 level=level, replicates=replicates, seed=seed,
                                 progress=advance)  # fmt: skip
     for name, verdict in verdicts.items():
-        typer.echo(f"{name}: {verdict.headline}")
-    typer.echo(f"Written: {out}")
+        echo(f"{name}: {verdict.headline}")
+    echo(f"Written: {out}")
 
 
 def _study_report(paths: list[Path], out: Path, title: str | None, study: str | None) -> None:
@@ -84,4 +85,4 @@ def _study_report(paths: list[Path], out: Path, title: str | None, study: str | 
     chosen = None if study is None else Study.load(study, training=False)
     with one_line_warnings():
         write_study_report(paths[0], out, title=title or "Study report", study=chosen)
-    typer.echo(f"Written: {out}")
+    echo(f"Written: {out}")

@@ -13,9 +13,10 @@ import typer
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
-from calibrant._checks import check_choice, check_count, refuse
-from calibrant.cli._common import fail, one_line_errors, one_line_warnings
+from calibrant._checks import check_choice, check_count, printable, refuse
+from calibrant.cli._common import echo, fail, one_line, one_line_errors, one_line_warnings
 
 if TYPE_CHECKING:
     from calibrant.study import Executor, Run, Status, Study
@@ -28,6 +29,7 @@ app.add_typer(study, name="study")
 
 StudyFile = Annotated[str, typer.Argument(help='A TOML file, or "quick", the built-in study.')]
 Out = Annotated[Path, typer.Option(help="Folder of the results.")]
+MOST_SHOWN = 300  # characters of an error in a list
 ExecutorName = Annotated[str, typer.Option(help="local or ray.")]
 Workers = Annotated[int | None, typer.Option(help="Processes; default: a quick probe decides.")]
 Threads = Annotated[int | None, typer.Option(help="Threads of each run.")]
@@ -58,14 +60,14 @@ def run_command(
     works = make_executor(executor, workers, threads, address, gpus)
     chosen = _load(file)
     now = run_missing(chosen, out, works, retry=retry)
-    typer.echo(_counts(now))
+    echo(_counts(now))
     if now.count("done"):
         with one_line_warnings():
             table = read_all(out, labels=chosen.labels)
-        typer.echo(_tables(chosen, table))
-        typer.echo(answer(chosen, table))
+        echo(_tables(chosen, table))
+        echo(answer(chosen, table))
     if now.count("failed"):
-        typer.echo(f"calibrant: {now.count('failed')} runs failed; see {out / 'failed'}.", err=True)
+        echo(f"calibrant: {now.count('failed')} runs failed; see {out / 'failed'}.", err=True)
         raise typer.Exit(1)
 
 
@@ -87,15 +89,14 @@ def status_command(
     check_count("--workers", workers, least=1, most=MOST, example=2)
     chosen = _load(file)
     now = status(chosen, out)
-    typer.echo(_counts(now, workers))
+    echo(_counts(now, workers))
     if now.damaged:
-        typer.echo(_damaged(now))
+        echo(_damaged(now))
     store = Store(out)
     for run in chosen.runs:
         failure = store.failure(run.key)
         if now.states[run.key] == "failed" and failure is not None:
-            error = str(failure.get("error", "")).partition("\n")[0]
-            typer.echo(f"failed: {run}: {error}")
+            echo(f"failed: {one_line(run)}: {one_line(failure['error'])[:MOST_SHOWN]}")
 
 
 @study.command("table")
@@ -131,7 +132,7 @@ def table_command(
                  baseline=baseline)  # fmt: skip
     shown = {"text": lambda: made.to_text(color=sys.stdout.isatty()), "markdown": made.to_markdown,
              "latex": made.to_latex, "csv": made.to_csv}  # fmt: skip
-    typer.echo(shown[style]())
+    echo(shown[style]())
 
 
 @study.command("tune")
@@ -152,7 +153,7 @@ def tune_command(
     works = make_executor(executor, workers, threads, address, 0)
     try:
         with one_line_warnings():
-            typer.echo(str(tune(_load(file), out, executor=works, within=within)))
+            echo(str(tune(_load(file), out, executor=works, within=within)))
     except StudyError as error:
         fail(str(error))
 
@@ -179,7 +180,7 @@ def select_command(
     chosen, works = _load(file), make_executor(executor, workers, threads, address, 0)
     run_missing(chosen, out, works)
     for choice in select(chosen, out, score=score, within=within):
-        typer.echo(f"{choice}\n")
+        echo(f"{choice}\n")
 
 
 def _load(file: str) -> Study:
@@ -299,7 +300,7 @@ def _drawn(chosen: Study, now: Status | None = None, left: float | None = None) 
         keys = [run.key for run in chosen.runs if run.name == name]
         states = [] if now is None else [now.states[key] for key in keys]
         done, failed = states.count("done"), states.count("failed")
-        table.add_row(name, str(done), str(failed or ""), str(len(keys)))
+        table.add_row(Text(printable(name)), str(done), str(failed or ""), str(len(keys)))
     table.caption = "" if left is None else f"about {left:.0f} s left"
     return table
 

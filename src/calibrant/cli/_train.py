@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from calibrant import measure
 from calibrant._checks import check_share_or_count, refuse
 from calibrant.calibrate import parse_options
-from calibrant.cli._common import fail, one_line_errors
+from calibrant.cli._common import echo, fail, one_line_errors
 
 if TYPE_CHECKING:
     from calibrant.data import Dataset
@@ -80,8 +80,8 @@ def train_command(
             )  # fmt: skip
     except TrainingError as error:
         fail(str(error))
-    typer.echo(str(measure(trained.predictions["test"], metrics=SHOWN, replicates=200)))
-    typer.echo(f"\nWrote {out}: weights, epochs.parquet, calibration.npz, test.npz.")
+    echo(str(measure(trained.predictions["test"], metrics=SHOWN, replicates=200)))
+    echo(f"\nWrote {out}: weights, epochs.parquet, calibration.npz, test.npz.")
 
 
 @app.command("predict")
@@ -111,7 +111,7 @@ def predict_command(
     shifted = None if shift is None else load_shift(shift, folder=data_dir)[:2]
     p = predict(run, dataset, part=split, shift=shifted)
     p.save(out)
-    typer.echo(f"Wrote {out}: {p.num_samples:,} predictions of {p.num_classes} classes.")
+    echo(f"Wrote {out}: {p.num_samples:,} predictions of {p.num_classes} classes.")
 
 
 def _share_or_number(text: str) -> float | int:

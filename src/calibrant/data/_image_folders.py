@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calibrant._checks import check_count, refuse
 from calibrant._extras import import_extra
-from calibrant._files import check_size
+from calibrant._memory import check_size
 from calibrant.data._dataset import Dataset
 from calibrant.data._folder import data_folder, first_found
 from calibrant.data._reading import clear_errors, damaged

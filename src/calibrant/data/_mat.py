@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._files import check_size
+from calibrant._memory import check_size
 from calibrant.data._reading import clear_errors, damaged, read_bytes
 
 HEADER = 128

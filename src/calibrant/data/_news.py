@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from calibrant._checks import check_choice
-from calibrant._files import check_size
+from calibrant._memory import check_size
 from calibrant.data._archives import iterate
 from calibrant.data._dataset import Dataset
 from calibrant.data._folder import data_folder, first_found

@@ -17,7 +17,8 @@ from typing import IO, Any, cast
 from numpy.typing import NDArray
 
 from calibrant._checks import InputError
-from calibrant._files import FILE_ERRORS, check_size, read_npy
+from calibrant._files import FILE_ERRORS, check_regular, read_array, read_npy
+from calibrant._memory import check_size
 
 DAMAGE: tuple[type[Exception], ...] = (
     *FILE_ERRORS, zipfile.BadZipFile, zlib.error, lzma.LZMAError, tarfile.TarError, struct.error,
@@ -49,13 +50,14 @@ def damaged(where: str, what: str) -> InputError:
 
 def read_bytes(path: Path) -> bytes:
     """A whole file, if it fits into this machine's memory."""
+    check_regular(path)
     check_size(path.stat().st_size, path.name)
     return path.read_bytes()
 
 
 def read_exactly(stream: IO[bytes], size: int, where: str) -> bytes:
     """``size`` bytes, read in pieces so that a false size costs no more than what is there."""
-    check_size(size, where)
+    check_size(2 * size, where)  # the pieces, and the whole that they are joined to
     pieces, missing = [], size
     with clear_errors(where, "a whole file"):
         while missing:
@@ -80,15 +82,16 @@ def open_plain_or_gz(path: Path) -> Iterator[IO[bytes]]:
 
 def load_npy(path: Path) -> NDArray[Any]:
     """One array from a .npy file."""
-    with clear_errors(path, "npy"), path.open("rb") as stream:
-        return read_npy(stream, path.stat().st_size, path.name)
+    with clear_errors(path, "npy"):
+        return read_array(path)
 
 
 def load_npz(path: Path) -> dict[str, NDArray[Any]]:
     """All arrays of a .npz file."""
     with clear_errors(path, "npz"), zipfile.ZipFile(path) as archive:
         infos = archive.infolist()
-        check_size(sum(info.file_size for info in infos), path.name)
+        # The arrays, and the form in which a data set holds them.
+        check_size(2 * sum(info.file_size for info in infos), path.name)
         names = [info.filename.removesuffix(".npy") for info in infos]
         if len(set(names)) != len(names):
             raise damaged(path.name, "holds an array twice")

@@ -74,6 +74,16 @@ class ShiftInfo:
     remotes: tuple[Remote, ...] = ()
 
 
+def checked_by(remotes: tuple[Remote, ...]) -> str:
+    """How the files of a set are verified after they were fetched; "" if there are none to fetch.
+
+    >>> checked_by(DATASETS["cifar10"].remotes), checked_by(DATASETS["sst"].remotes)
+    ('md5', 'no checksum')
+    """
+    kinds = {remote.checksum.partition(":")[0] or "no checksum" for remote in remotes}
+    return ", ".join(sorted(kinds))
+
+
 _TORONTO = "https://www.cs.toronto.edu/~kriz/"
 _MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 _FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant._checks import check_count, check_seed
-from calibrant._files import check_size
+from calibrant._memory import check_size
 from calibrant.data._folder import own_path
 from calibrant.data._reading import clear_errors, damaged
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +13,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from calibrant._checks import near_name, refuse
+from calibrant._checks import InputError, near_name, refuse
+from calibrant._files import check_regular
+from calibrant._memory import check_size
 from calibrant.models._base import Classifier
 from calibrant.models._cnn1d import SignalCNN, TextCNN
 from calibrant.models._densenet import DenseNet
@@ -142,18 +145,13 @@ def load_weights(model: nn.Module, path: str | Path) -> nn.Module:
     path
         A file written by ``torch.save``.
     """
-    try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        rule = "must be a file of tensors written by torch.save"
-        got = f"got {Path(path).name}: {str(error).splitlines()[0][:200]}"
-        raise refuse("path", rule, got, "Save model.state_dict() and try again.") from error
+    found = load_tensors(Path(path), "path", "Save model.state_dict() and try again.")
     for key in ("state_dict", "model"):
-        if isinstance(found, dict) and isinstance(found.get(key), dict):
+        if isinstance(found.get(key), dict):
             found = found[key]
     wanted = model.state_dict()
     weights = {
-        _renamed(name): tensor for name, tensor in found.items() if isinstance(tensor, Tensor)
+        _renamed(str(name)): tensor for name, tensor in found.items() if isinstance(tensor, Tensor)
     }
     for name, tensor in wanted.items():
         if name.endswith("num_batches_tracked"):  # a counter that old files lack
@@ -171,6 +169,28 @@ def load_weights(model: nn.Module, path: str | Path) -> nn.Module:
                      "Build the network these weights were saved from.")  # fmt: skip
     model.load_state_dict(weights)
     return model
+
+
+def load_tensors(path: Path, argument: str, advice: str) -> dict[Any, Any]:
+    """What ``torch.save`` wrote, as a dictionary of tensors and plain values.
+
+    Nothing in the file is executed, and what it unpacks to must fit into memory.
+    """
+    check_regular(path)
+    rule = "must be a file of tensors written by torch.save"
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                check_size(sum(info.file_size for info in archive.infolist()), path.name)
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except InputError:
+        raise
+    except Exception as error:  # whatever a damaged file makes of PyTorch's reader
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise refuse(argument, rule, f"got {path}: {reason}", advice) from error
+    if not isinstance(found, dict):
+        raise refuse(argument, rule, f"got {path} with a {type(found).__name__}", advice)
+    return found
 
 
 def _renamed(name: str) -> str:

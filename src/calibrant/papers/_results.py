@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from calibrant._checks import InputError, refuse
+from calibrant._files import check_columns, read_array, read_parquet
 from calibrant.papers._scales import CALIBRATORS, METRICS, SCALES, PaperAt, Place, paper_at
 from calibrant.predictions import Predictions
 from calibrant.results import Store, read_all
@@ -92,14 +92,12 @@ class Results:
 
     def epochs(self, run: Run) -> pa.Table:
         """The record of the epochs of a run."""
-        return pq.read_table(self.store.run_folder(run.key) / "epochs.parquet")
+        return read_parquet(self.store.run_folder(run.key) / "epochs.parquet", check_columns)
 
     def learned(self, run: Run) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Largest logit of each training sample, and the epoch from which it stayed right."""
         folder = self.store.run_folder(run.key)
-        logits, epochs = (
-            np.load(folder / f"{name}.npy", allow_pickle=False) for name in ("max_logit", "learned")
-        )
+        logits, epochs = (read_array(folder / f"{name}.npy") for name in ("max_logit", "learned"))
         return logits, epochs
 
     def predictions(self, run: Run, part: str = "test") -> Predictions:

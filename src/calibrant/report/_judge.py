@@ -71,7 +71,11 @@ def judge_models(
         rule = f"must be a mapping of 1 to {MOST_MODELS} names to predictions"
         got = f"got {type(models).__name__}"
         got += f" of {len(models)}" if isinstance(models, Mapping) else ""
-        raise refuse("models", rule, got, 'Write write_report({"a": pa}, "report.html").')
+        advice = (
+            'Write write_report({"a": pa}, "report.html"); compare (calibrant compare) takes any '
+            "number of models."
+        )
+        raise refuse("models", rule, got, advice)
     for p in models.values():
         check_measurable(p)
     bests = [best_temperature(p) for p in models.values()]

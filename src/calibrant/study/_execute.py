@@ -7,7 +7,6 @@ import json
 import time
 import traceback
 import warnings
-import zipfile
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -17,16 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant._checks import CalibrationWarning, InputError
-from calibrant._files import FILE_ERRORS, replacing
+from calibrant._files import FILE_ERRORS, npy_bytes, read_array, write_bytes
 from calibrant.data import Dataset, corrupt, load, load_shift
 from calibrant.data._table import parse_shift
 from calibrant.predictions import Predictions
 from calibrant.results import Store
-from calibrant.study._known import GENERATED
+from calibrant.study._known import GENERATED, filled
 from calibrant.study._spec import Evaluation, Run, fingerprint
 
 TEST, CALIBRATION = "test", "calibration"
-DAMAGE: tuple[type[Exception], ...] = (*FILE_ERRORS, KeyError, zipfile.BadZipFile)
+DAMAGE: tuple[type[Exception], ...] = (*FILE_ERRORS, InputError)
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 
 
@@ -116,7 +115,7 @@ def _keep_features(
     wanted = (CALIBRATION, TEST, *evaluation.shifts)
     found: dict[str, NDArray[np.float32]] = {}
     for part in wanted:
-        path = folder / f"features-{file_name(part)}"
+        path = folder / f"features-{Path(file_name(part)).stem}.npy"
         kept = _read_features(path)
         if kept is None:
             from calibrant.train import extract_features  # noqa: PLC0415 - loads PyTorch
@@ -125,8 +124,7 @@ def _keep_features(
             own = part in (CALIBRATION, TEST)
             options = {"part": part} if own else {"shift": shifted(part, run, data)}
             kept = extract_features(folder, data, **options)
-            with replacing(path) as temporary, temporary.open("wb") as file:
-                np.savez(file, features=kept)
+            write_bytes(path, npy_bytes(kept))
         found[part] = kept
     return found
 
@@ -134,9 +132,7 @@ def _keep_features(
 def _read_features(path: Path) -> NDArray[np.float32] | None:
     """Kept features; None if there are none or the file is damaged."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            found: NDArray[np.float32] = file["features"]
-            return found
+        return read_array(path)
     except FileNotFoundError:
         return None
     except DAMAGE:
@@ -155,7 +151,7 @@ def shifted(shift: str, run: Run, data: Dataset) -> tuple[Any, Any]:
     ``generated/CORRUPTION/LEVEL`` corrupts the run's own test images; all else is a name of
     ``load_shift``, in which ``{data}`` is the name of the run's data set.
     """
-    name = shift.format(data=run.data)
+    name = filled("shifts", shift, {"data": run.data})
     base = name.partition("/")[0]
     if base == GENERATED:
         _, corruption, level = parse_shift(name, (GENERATED,))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from string import Formatter
 from typing import TYPE_CHECKING
 
 from calibrant._checks import (
@@ -25,6 +26,7 @@ from calibrant.data._table import _check_options, parse_shift
 if TYPE_CHECKING:
     from calibrant.study._spec import Run
 
+LONGEST = 1_000  # characters of a template, and of what is put into it
 GENERATED = "generated"  # corruptions of the run's own test images
 
 
@@ -108,12 +110,38 @@ def filled(setting: str, text: str, values: dict[str, object]) -> str:
     >>> filled("label", "focal {g}", {"g": 3})
     'focal 3'
     """
-    try:
-        return text.format(**values)
-    except (LookupError, ValueError, TypeError, AttributeError):
-        known = ", ".join(f"{{{name}}}" for name in values) or "none"
+    known = ", ".join(f"{{{name}}}" for name in values) or "none"
+    if any(name not in values for name in placeholders(setting, text)):
         rule = f"must have only {{names}} that are known here ({known})"
-        raise refuse(setting, rule, f"got {text!r}", "Mend what is in braces.") from None
+        raise refuse(setting, rule, f"got {text!r}", "Correct what is in braces.")
+    texts = {name: str(value) for name, value in values.items()}
+    if any(len(value) > LONGEST for value in texts.values()):
+        rule = f"must have values of at most {LONGEST:,} characters for {known}"
+        raise refuse(setting, rule, "got a longer one", "Shorten it.")
+    return text.format(**texts)
+
+
+def placeholders(setting: str, text: str) -> list[str]:
+    """The {names} in a text: plain names, for a format or an index could do harm.
+
+    >>> placeholders("label", "focal {g}")
+    ['g']
+    """
+    advice = "Write plain names in braces, such as focal:gamma={gamma}."
+    if len(text) > LONGEST:
+        rule = f"must be at most {LONGEST:,} characters long"
+        raise refuse(setting, rule, f"got {len(text):,}", advice)
+    try:
+        fields = [part[1:] for part in Formatter().parse(text) if part[1] is not None]
+    except ValueError as error:
+        raise refuse(setting, "must close every brace", f"got {text!r}: {error}", advice) from None
+    names = [str(name) for name, _, _ in fields]
+    if any(form or conversion for _, form, conversion in fields) or not all(
+        name.isidentifier() for name in names
+    ):
+        rule = "must hold nothing but names in braces"
+        raise refuse(setting, rule, f"got {text!r}", advice)
+    return names
 
 
 def _distinct(runs: Iterable[Run], *names: str) -> list[Run]:

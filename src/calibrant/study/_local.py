@@ -13,7 +13,7 @@ from pathlib import Path
 
 from calibrant._arrays import num_threads
 from calibrant._checks import CalibrationWarning, InputError, check_count
-from calibrant._files import write_bytes
+from calibrant._files import read_json, write_bytes
 from calibrant.results import Store
 from calibrant.study._execute import StudyError, execute
 from calibrant.study._processes import Worker, WorkerDied, answered, crew
@@ -80,9 +80,9 @@ class Local:
 def _begun_with(folder: Path) -> tuple[int, int] | None:
     """Workers and threads that a probe found for a folder."""
     try:
-        workers, threads = json.loads((folder / SIZE_FILE).read_text(encoding="utf-8"))
+        workers, threads = read_json(folder / SIZE_FILE)
         Local(workers, threads)
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, OverflowError):
         return None
     return workers, threads
 

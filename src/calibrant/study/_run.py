@@ -71,8 +71,8 @@ def _look(study: Study, store: Store) -> tuple[Status, dict[str, str]]:
             damaged.append(store.result_path(run.key).name)
         if facts is not None and is_complete(facts, asked):
             states[run.key] = "done"
-            seconds.append(float(facts["seconds"]))
-            labels[run.key] = facts["label"]
+            seconds.append(float(facts.get("seconds", 0.0)))
+            labels[run.key] = str(facts.get("label", ""))
         elif store.claimed(run.key):
             states[run.key] = "running"
         elif store.failure(run.key) is not None:
@@ -159,7 +159,7 @@ def _work(
                     })  # fmt: skip
                 facts = store.facts(run.key)
                 states[run.key] = "done" if facts is not None else "failed"
-                seconds += [] if facts is None else [float(facts["seconds"])]
+                seconds += [] if facts is None else [float(facts.get("seconds", 0.0))]
                 if report is not None:
                     report(run, states[run.key], Status(states, seconds))
     except OSError as error:

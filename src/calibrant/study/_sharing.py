@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._files import FILE_ERRORS, TEMPORARY, npy_bytes, write_bytes
+from calibrant._files import FILE_ERRORS, TEMPORARY, npy_bytes, read_json, write_bytes
 from calibrant.data import Dataset, load
 from calibrant.study._spec import Run
 
@@ -65,7 +65,7 @@ def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
 @lru_cache(maxsize=4)
 def shared(folder: Path) -> Dataset:
     """The data set whose arrays are in a folder: mapped, so that all processes share the pages."""
-    facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
+    facts = read_json(folder / "facts.json")
     arrays: dict[str, Any] = {name: _mapped(folder, name) for name in ARRAYS}
     meta = {"vocabulary_size": facts["vocabulary_size"]}
     if _path(folder, VECTORS).exists():

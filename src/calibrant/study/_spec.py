@@ -5,23 +5,28 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from pathlib import Path
-from string import Formatter
 from typing import Any
 
 from calibrant._checks import InputError, check_count, near_name, refuse
+from calibrant._files import read_text
 from calibrant.calibrators import CALIBRATORS, Calibrator, ConfidNet, TrustScore
 from calibrant.data._folder import own_path
 from calibrant.measure import PANEL
 from calibrant.metrics import get_metric
 from calibrant.predictions import Confidences, Predictions
-from calibrant.study._known import check_data, check_shifts, check_training, filled
+from calibrant.study._known import check_data, check_shifts, check_training, filled, placeholders
 
 NONE = "none"
+# A study file of hundreds of lines has a tenth of this; a chain of files seldom has three.
+MOST_BYTES, MOST_FILES, MOST_RUNS = 1 << 18, 20, 100_000
+# Python's reader of TOML takes time that grows with the square of the parts of a dotted key.
+MOST_DOTS = 500
 # These learn from what the last layer of the network sees, so the features are kept for them.
 FROM_FEATURES: dict[str, type[ConfidNet | TrustScore]] = {
     "confidnet": ConfidNet,
@@ -147,7 +152,13 @@ class Study:
         built_in = Path(__file__).with_name(f"{path.name}.toml")
         if not path.suffix and built_in.exists():
             path = built_in
-        return cls.parse({"name": path.stem, **_read(path)}, training=training)
+        try:
+            return cls.parse({"name": path.stem, **_read(path)}, training=training)
+        except InputError:
+            raise
+        except (ValueError, OverflowError, RecursionError) as error:
+            # Numbers of thousands of digits, and lists in lists, that no setting expects.
+            raise InputError(f"{path.name} holds a value that cannot be used: {error}") from error
 
     @classmethod
     def parse(cls, config: Mapping[str, Any], *, training: bool = True) -> Study:
@@ -185,16 +196,21 @@ class Study:
 
 def _read(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     """Settings of a file, and of those that it extends."""
+    text = read_text(path, most=MOST_BYTES)
+    if any(line.count(".") > MOST_DOTS for line in text.splitlines()):
+        rule = f"must have at most {MOST_DOTS} dots in a line"
+        raise refuse(path.name, rule, "got more", "Split that line.")
     try:
-        config = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path.name} cannot be read as TOML: {error}. Mend that line.") from error
+        config = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path.name} cannot be read as TOML: {error}. Fix that line.") from error
     base = config.pop("extends", None)
     if base is None:
         return config
-    other = path.with_name(str(base))
-    if other in (path, *above) or not other.is_file():
-        rule = "must name another file in the folder of this one, and not itself by detours"
+    plain = isinstance(base, str) and base == Path(base).name and base not in ("", "..")
+    other = path.with_name(base) if plain else path
+    if other in (path, *above) or not other.is_file() or len(above) >= MOST_FILES:
+        rule = "must name another file in the folder of this one, and lead to no circle"
         raise refuse("extends", rule, f"got {base!r}", "Try the name of a file, 'base.toml'.")
     return {**_read(other, (path, *above)), **config}
 
@@ -207,6 +223,11 @@ def _runs(config: Mapping[str, Any]) -> list[Run]:
         rule, got = "must be true or false", f"got {shared['telemetry']!r}"
         raise refuse("telemetry", rule, got, "Try telemetry = true.")
     recipe = _recipe(config.get("recipe", {}))
+    lists: tuple[list[Any], ...] = (
+        _tables("data", config["data"]), _tables("models", config["models"]),
+        _objectives(config["objectives"]), _seeds(config.get("seeds", 1)),
+    )  # fmt: skip
+    _check_runs(math.prod(len(values) for values in lists))
     return [
         Run(**{
             **shared, "data": data["name"], "data_options": _without_name(data),
@@ -214,11 +235,15 @@ def _runs(config: Mapping[str, Any]) -> list[Run]:
             "fingerprint": fingerprint(data["name"]), **method,
             "recipe": {"name": "quick", **recipe, **method.get("recipe", {})},
         })
-        for data, model, method, seed in itertools.product(
-            _tables("data", config["data"]), _tables("models", config["models"]),
-            _objectives(config["objectives"]), _seeds(config.get("seeds", 1)),
-        )
+        for data, model, method, seed in itertools.product(*lists)
     ]  # fmt: skip
+
+
+def _check_runs(count: int) -> None:
+    """Refuse, before they are multiplied out, more runs than anybody can mean."""
+    if count > MOST_RUNS:
+        rule = f"must have at most {MOST_RUNS:,} runs"
+        raise refuse("study", rule, f"got {count:,}", "Make it several studies.")
 
 
 def _without_name(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -297,12 +322,13 @@ def _objectives(values: Any) -> list[dict[str, Any]]:
             rule = "must be lines such as 'focal:gamma=3', or tables with an objective"
             raise refuse("objectives", rule, f"got {value!r}", 'Try {objective = "…"}.')
         fixed = {"recipe": _recipe(spec.pop("recipe"))} if "recipe" in spec else {}
-        fields = coefficients("objectives", text)
+        fields = placeholders("objectives", text)
         for name in {*fields, *spec} - {"train_size"}:
             if name not in fields or name not in spec:
                 rule = f"must have a list for each {{coefficient}}, here {name!r}"
                 raise refuse("objectives", rule, f"got {value!r}", "Try gamma = [1, 3].")
         lists = {name: v if isinstance(v, list) else [v] for name, v in spec.items()}
+        _check_runs(math.prod(map(len, lists.values())))
         for chosen in itertools.product(*lists.values()):
             given = dict(zip(lists, chosen, strict=True))
             sizes = {name: given[name] for name in ("train_size",) if name in given}
@@ -312,15 +338,6 @@ def _objectives(values: Any) -> list[dict[str, Any]]:
             }
             found.append({**names, **fixed, **sizes})
     return found
-
-
-def coefficients(setting: str, text: str) -> list[str]:
-    """The {names} in an objective."""
-    try:
-        return [name for _, name, _, _ in Formatter().parse(text) if name is not None]
-    except ValueError as error:
-        advice = "Try focal:gamma={gamma}."
-        raise refuse(setting, "must close every brace", f"got {text!r}: {error}", advice) from None
 
 
 def _metrics(values: Any) -> dict[str, Mapping[str, Any]]:

@@ -15,10 +15,10 @@ from calibrant.measure import show
 from calibrant.predictions import Predictions
 from calibrant.results import Store
 from calibrant.study._execute import CALIBRATION, StudyError, file_name
-from calibrant.study._known import check_objective, filled
+from calibrant.study._known import check_objective, filled, placeholders
 from calibrant.study._run import Executor, run_study
 from calibrant.study._select import check_within
-from calibrant.study._spec import Evaluation, Run, Study, coefficients
+from calibrant.study._spec import Evaluation, Run, Study
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def tune(
         winner = min(fit, key=lambda trial: trial.ece)
         best[name] = winner.value
         trials += [replace(trial, chosen=trial is winner) for trial in found]
-    return Tuned(text.format(**best), best, tuple(trials))
+    return Tuned(filled("tune", text, best), best, tuple(trials))
 
 
 def _table(table: Mapping[str, Any] | None) -> tuple[str, dict[str, list[Any]]]:
@@ -102,7 +102,7 @@ def _table(table: Mapping[str, Any] | None) -> tuple[str, dict[str, list[Any]]]:
         raise refuse("study", rule, f"got {table!r}", advice)
     text = table["objective"]
     lists = {name: values for name, values in table.items() if name != "objective"}
-    fields = coefficients("tune", text)
+    fields = placeholders("tune", text)
     for name in {*fields, *lists}:
         if name not in fields or not isinstance(lists.get(name), list) or not lists[name]:
             rule = f"must have a list of values for each {{coefficient}}, here {name!r}"

@@ -10,11 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from calibrant._checks import CalibrationWarning, refuse
+from calibrant._checks import CalibrationWarning, InputError, refuse
 from calibrant._files import write_bytes
+from calibrant.models._table import load_tensors
 
 NAME = "checkpoint.pt"
+ADVICE = "Delete that file to start again."
+# What a checkpoint holds.
+FACTS: dict[str, type | tuple[type, ...]] = {
+    "epoch": int, "rows": list, "settings": dict, "stopped": bool, "best_score": (int, float),
+    "best_epoch": int,
+}  # fmt: skip
+TENSORS: dict[str, type] = {
+    "model": dict, "optimizer": dict, "learned": Tensor, "history": dict, "best": dict,
+}  # fmt: skip
 
 
 class TrainingError(RuntimeError):
@@ -64,11 +75,21 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Any], dict[str, Any]] | Non
     path = folder / NAME
     if not is_whole(path):
         return None
+    found = load_tensors(path, "out", ADVICE)
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
         facts = json.loads(found.pop("facts"))
-    except Exception as error:
-        rule = "must be a checkpoint that this package wrote"
-        got = f"got {path}: {str(error).splitlines()[0][:200]}"
-        raise refuse("out", rule, got, "Delete that file to start again.") from error
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise no_checkpoint(f"no facts in {path}") from error
+    for holder, kinds in ((facts, FACTS), (found, TENSORS)):
+        for name, kind in kinds.items():
+            if not isinstance(holder, dict) or not isinstance(holder.get(name), kind):
+                raise no_checkpoint(f"no usable {name!r} in {path}")
+    if facts["epoch"] < 0 or not all(isinstance(row, dict) for row in facts["rows"]):
+        raise no_checkpoint(f"no usable epochs in {path}")
     return found, facts
+
+
+def no_checkpoint(what: str) -> InputError:
+    """The error for a checkpoint of another kind, or of another network."""
+    rule = f"must hold a {NAME} that this package wrote for these settings"
+    return refuse("out", rule, f"got {what}", ADVICE)

@@ -23,7 +23,12 @@ from calibrant.data import Dataset, Split, split
 from calibrant.data._splits import stratified_order
 from calibrant.losses import CorrectnessHistory, Objective, parse_objective
 from calibrant.predictions import Predictions
-from calibrant.train._checkpoint import TrainingError, load_checkpoint, save_checkpoint
+from calibrant.train._checkpoint import (
+    TrainingError,
+    load_checkpoint,
+    no_checkpoint,
+    save_checkpoint,
+)
 from calibrant.train._forward import autocast, forward, network_for
 from calibrant.train._inputs import Inputs
 from calibrant.train._precision import choose_precision
@@ -153,6 +158,7 @@ def train(  # noqa: PLR0913
     parts: dict[str, Any] = {
         "calibration": calibration, "train_size": train_size, "calibration_size": calibration_size,
     }  # fmt: skip
+    _check_test_labels(dataset)
     chosen = split(dataset.y_train, seed=check_seed(seed), **parts)
     folder = None if out is None else Path(out)
     found = None if folder is None else load_checkpoint(folder)
@@ -186,6 +192,17 @@ def train(  # noqa: PLR0913
             if folder is not None and group.first:
                 write_run(folder, trained)
         return trained
+
+
+def _check_test_labels(dataset: Dataset) -> None:
+    """Refuse test samples of a class that no training sample has: nothing can learn it."""
+    trained = np.unique(dataset.y_train)
+    unknown = np.setdiff1d(dataset.y_test, trained)
+    if len(unknown):
+        rule = f"must be of the {len(trained):,} classes of the training samples"
+        got = f"got test samples of class {unknown[0]}, {dataset.classes[unknown[0]]!r}"
+        advice = "Number the classes of both parts alike, or leave those samples out."
+        raise refuse("y_test", rule, got, advice)
 
 
 class _Run:
@@ -355,10 +372,16 @@ class _Run:
                 rule = f"holds a run with another {name}"
                 got = f"got {facts['settings'].get(name)!r} there and {value!r} here"
                 raise refuse("out", rule, got, "Choose another folder.")
-        self.model.load_state_dict(tensors["model"])
-        self.optimizer.load_state_dict(tensors["optimizer"])
-        self.record.learned = tensors["learned"]
-        self.history.load_state_dict(tensors["history"])
+        try:
+            self.model.load_state_dict(tensors["model"])
+            _load_optimizer(self.optimizer, tensors["optimizer"])
+            self.record.learned.copy_(tensors["learned"])
+            self.history.load_state_dict(tensors["history"])
+            if tensors["best"]:
+                self.model.load_state_dict(tensors["best"])
+                self.model.load_state_dict(tensors["model"])
+        except (RuntimeError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise no_checkpoint("another network or optimizer") from error
         self.best = tensors["best"]
         self.epoch, self.rows, self.stopped = facts["epoch"], facts["rows"], facts["stopped"]
         self.best_score, self.best_epoch = facts["best_score"], facts["best_epoch"]
@@ -379,6 +402,20 @@ class _Run:
             self.model.eval(), predictions, self.rows, self.record.learned.numpy(), largest,
             chosen, self.settings,
         )  # fmt: skip
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Load what the optimizer remembers, if it is of the same parameters and options."""
+    fixed = [{k: v for k, v in g.items() if k not in ("params", "lr")}
+             for g in optimizer.param_groups]  # fmt: skip
+    optimizer.load_state_dict(saved)
+    for options, group in zip(fixed, optimizer.param_groups, strict=True):
+        if any(name in group and group[name] != value for name, value in options.items()):
+            raise ValueError("other options")
+    for parameter, state in optimizer.state.items():
+        for value in state.values():
+            if isinstance(value, Tensor) and value.ndim and value.shape != parameter.shape:
+                raise ValueError("other shapes")
 
 
 def _wrapped(model: nn.Module, group: Processes, *, compiled: bool) -> Any:

@@ -10,13 +10,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from calibrant._checks import refuse
-from calibrant._files import npy_bytes, replacing, write_bytes
+from calibrant._files import npy_bytes, read_json, replacing, write_bytes
 from calibrant.train._checkpoint import is_whole, write_tensors
 
 if TYPE_CHECKING:
     from calibrant.train._loop import Trained
 
 FINISHED, WEIGHTS = "run.json", "weights.pt"
+# What predicting needs of them.
+SETTINGS: dict[str, type] = {
+    "data": str, "data_hash": str, "split": dict, "model": str, "model_options": dict, "seed": int,
+    "precision": str,
+}  # fmt: skip
 
 
 def write_run(folder: Path, trained: Trained) -> None:
@@ -51,12 +56,11 @@ def read_run(folder: str | Path) -> dict[str, Any]:
         rule = f"must be the folder of a finished run, with {FINISHED} in it"
         advice = "Run calibrant train with the same --out to finish it."
         raise refuse("run", rule, f"got {folder}", advice)
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    found = read_json(path)
+    wrong = [name for name, kind in SETTINGS.items()
+             if not isinstance(found, dict) or not isinstance(found.get(name), kind)]  # fmt: skip
+    if wrong:
         rule = "must hold the settings of a run as JSON"
-        raise refuse(str(path), rule, f"got {error}", "Train it again.") from error
-    if not isinstance(found, dict):
-        rule = "must hold the settings of a run as JSON"
-        raise refuse(str(path), rule, f"got {type(found).__name__}", "Train it again.")
-    return found
+        raise refuse(str(path), rule, f"got no usable {wrong[0]!r}", "Train it again.")
+    settings: dict[str, Any] = found
+    return settings

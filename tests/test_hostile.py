@@ -1,0 +1,377 @@
+"""Study files, records, checkpoints and names that would do harm, through the real commands."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pty
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from calibrant import InputError, Predictions, _memory, calibrators, compare, measure
+from calibrant.data import load
+from calibrant.data._digit_files import read_idx
+from calibrant.models._table import load_tensors
+from calibrant.results import COLUMNS, Store, read_all
+from calibrant.study import Study
+from calibrant.study._known import filled
+from calibrant.train import Recipe, predict, train
+from tests.conftest import draw
+
+STUDY = 'data = "signals"\nmodels = "cnn1d"\nobjectives = "cross_entropy"\n'
+
+
+def calibrant(*arguments: object, code: int = 2) -> str:
+    """What the command prints; it must end with this exit code, soon and without a traceback."""
+    command = [sys.executable, "-m", "calibrant.cli", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr
+
+
+# --- studies -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{data:>4000000000}", "{data!r}", "{data.__class__}", "{data[0]}", "{0}", "{}", "{data:}x{",
+     "{data}" * 400],
+)  # fmt: skip
+def test_templates_take_plain_names(text: str) -> None:
+    with pytest.raises(InputError, match=r"names in braces|close every brace|characters long"):
+        filled("shifts", text, {"data": "signals"})
+    config = {"data": "signals", "models": "cnn1d", "objectives": "brier", "shifts": [text]}
+    with pytest.raises(InputError):
+        Study.parse(config, training=False)
+
+
+def test_what_is_put_into_a_template_has_a_limit() -> None:
+    with pytest.raises(InputError, match="at most 1,000 characters"):
+        filled("label", "{g}" * 300, {"g": "x" * 1001})
+    assert filled("label", "{{g}} {g}", {"g": 3}) == "{g} 3"
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ('extends = ""', "must name another file"),
+        ('extends = "."', "must name another file"),
+        ('extends = ".."', "must name another file"),
+        ('extends = "a/b.toml"', "must name another file"),
+        ("extends = 3", "must name another file"),
+        (f"seeds = {'9' * 5000}", "cannot be read as TOML"),
+        (f"seeds = 0x{'f' * 5000}", "cannot be used"),
+        (f"seeds = {'[' * 2000}", "cannot be read as TOML"),
+        (f"{'a.' * 600}a = 1", "at most 500 dots"),
+        (f"# {'x' * (1 << 18)}", "must be at most 262,144 bytes long"),
+        ("# \udcff", "must be UTF-8"),
+    ],
+)
+def test_study_files_that_are_refused(tmp_path: Path, lines: str, message: str) -> None:
+    file = tmp_path / "s.toml"
+    file.write_bytes(f"{STUDY}{lines}\n".encode("utf-8", "surrogateescape"))
+    with pytest.raises(InputError, match=message):
+        Study.load(file, training=False)
+
+
+def test_grids_have_a_limit_before_they_are_multiplied_out() -> None:
+    many = list(range(1000))
+    objective = {"objective": "focal:gamma={a}{b}{c}", "a": many, "b": many, "c": many}
+    for objectives in (objective, ["brier"] * 1001):
+        config = {"data": "signals", "models": "cnn1d", "objectives": objectives, "seeds": 100}
+        with pytest.raises(InputError, match="at most 100,000 runs"):
+            Study.parse(config, training=False)
+
+
+def test_pipes_and_devices_as_study_files(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    (tmp_path / "out").mkdir()
+    for file in (tmp_path / "pipe.toml", "/dev/zero"):
+        said = calibrant("study", "status", file, "--out", tmp_path / "out")
+        assert "must be a regular file" in said
+
+
+# --- results -----------------------------------------------------------------------------------
+
+
+def rows_of(study: Study, **changes: object) -> list[dict[str, object]]:
+    run = study.runs[0]
+    row = {"run": run.key, "data": run.data, "model": run.model, "objective": run.name, "seed": 0,
+           "part": "test", "calibrator": "none", "metric": "ece", "value": 0.1}  # fmt: skip
+    return [{**row, **changes}]
+
+
+def test_damaged_records_of_a_study(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(STUDY)
+    study, store = Study.load(tmp_path / "s.toml", training=False), Store(tmp_path / "out")
+    key = study.runs[0].key
+    for record in ("{}", "[]", '{"error": 3}', "[" * 100_000, "9" * 5000):
+        store.fail(key, {"error": "x"})
+        (tmp_path / "out" / "failed" / f"{key}.json").write_text(record)
+        assert store.failure(key) is None
+    facts: list[dict[str, object]] = [
+        {"seconds": "x"}, {"seconds": 10**400}, {"evaluation": 3}, {"evaluation": {"metrics": []}},
+        {"evaluation": {"shift_files": 0.5}}, {"evaluation": {"calibrators": {"a": 1}}},
+    ]  # fmt: skip
+    for found in facts:
+        store.write(key, rows_of(study), found)
+        assert store.facts(key) is None
+    store.write(key, rows_of(study), {})
+    assert store.facts(key) == {}
+    said = calibrant("study", "status", tmp_path / "s.toml", "--out", tmp_path / "out", code=0)
+    assert "1 missing" in said
+    store.write(key, rows_of(study, objective=None), {})
+    with pytest.raises(InputError, match="no finished runs, but 1 damaged file"):
+        read_all(tmp_path / "out")
+
+
+def test_pipes_in_the_place_of_records(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(STUDY)
+    key = Study.load(tmp_path / "s.toml", training=False).runs[0].key
+    for place in ("locks", "failed", "results"):
+        out = tmp_path / place
+        (out / place).mkdir(parents=True)
+        name = {"locks": key, "failed": f"{key}.json", "results": f"{key}.parquet"}[place]
+        os.mkfifo(out / place / name)
+        said = calibrant("study", "status", tmp_path / "s.toml", "--out", out,
+                         code=2 if place == "locks" else 0)  # fmt: skip
+        assert ("a pipe" if place == "locks" else "1 missing") in said
+
+
+def test_a_result_file_that_unpacks_to_gigabytes(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "results").mkdir()
+    count = 1 << 18
+    text = pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), ["x" * 9999])
+    table = pa.table({name: text for name in COLUMNS if name not in ("seed", "value")}
+                     | {"seed": np.zeros(count, np.int64), "value": np.zeros(count)})  # fmt: skip
+    pq.write_table(table, tmp_path / "results" / "k.parquet")
+    assert (tmp_path / "results" / "k.parquet").stat().st_size < 1e6
+    monkeypatch.setattr(_memory, "available_memory", lambda: 1 << 30)
+    with pytest.raises(InputError, match="1 damaged file"):
+        read_all(tmp_path)  # 17 GiB as strings
+
+
+def test_links_in_a_circle(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    said = calibrant("report", tmp_path / "a", "-o", tmp_path / "r.html")
+    assert said.startswith("calibrant: ")
+
+
+# --- weights and data --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    save_data(folder / "d.npz")
+    recipe = Recipe(epochs=1, optimizer="adamw", learning_rate=0.001, batch_size=32)
+    train(load(folder / "d.npz"), model="mlp", recipe=recipe, out=folder / "run")
+    return folder
+
+
+def save_data(path: Path, **changes: np.ndarray) -> None:
+    x = np.random.default_rng(0).normal(size=(60, 4)).astype("f4")
+    y = np.arange(60) % 3
+    np.savez(path, **{"x_train": x, "y_train": y, "x_test": x, "y_test": y, **changes})
+
+
+def copy_run(run_folder: Path, folder: Path) -> Path:
+    for file in (run_folder / "run").iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    return folder
+
+
+@pytest.mark.parametrize("settings", [{}, [], {"data": 3}, {"data_hash": None}, {"split": 1}])
+def test_settings_of_a_run_of_wrong_types(run_folder: Path, tmp_path: Path, settings) -> None:
+    folder = copy_run(run_folder, tmp_path)
+    sound = json.loads((folder / "run.json").read_text())
+    found = {**sound, **settings} if settings else settings
+    (folder / "run.json").write_text(json.dumps(found))
+    with pytest.raises(InputError, match=r"must hold the settings of a run"):
+        predict(folder, load(run_folder / "d.npz"))
+
+
+@pytest.mark.parametrize("weights", [3, [], {}, {3: torch.zeros(2)}, {"model": {"x": 1}}])
+def test_weights_of_wrong_types(run_folder: Path, tmp_path: Path, weights) -> None:
+    folder = copy_run(run_folder, tmp_path)
+    torch.save(weights, folder / "weights.pt")
+    with pytest.raises(InputError, match=r"must be a file of tensors|must fit MLP"):
+        predict(folder, load(run_folder / "d.npz"))
+
+
+def damaged_checkpoint(sound: dict, name: str) -> object:
+    facts = json.loads(sound["facts"])
+    optimizer = sound["optimizer"]
+    return {
+        "a list": [], "no facts": {**sound, "facts": 3},
+        "epoch": {**sound, "facts": json.dumps({**facts, "epoch": "x"})},
+        "rows": {**sound, "facts": json.dumps({**facts, "rows": [3]})},
+        "model": {**sound, "model": {"x": torch.zeros(1)}},
+        "optimizer": {**sound, "optimizer": {}},
+        "moments": {**sound, "optimizer": {**optimizer, "state": {
+            key: {**state, "exp_avg": torch.zeros(1, 7)}
+            for key, state in optimizer["state"].items()}}},
+        "history": {**sound, "history": {}},
+        "learned": {**sound, "learned": torch.zeros(7)},
+    }[name]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", ["a list", "no facts", "epoch", "rows", "model", "optimizer", "moments", "history",
+             "learned"],
+)  # fmt: skip
+def test_checkpoints_of_wrong_types(run_folder: Path, tmp_path: Path, name: str) -> None:
+    sound = torch.load(run_folder / "run" / "checkpoint.pt", weights_only=True)
+    torch.save(damaged_checkpoint(sound, name), tmp_path / "checkpoint.pt")
+    recipe = Recipe(epochs=1, optimizer="adamw", learning_rate=0.001, batch_size=32)
+    with pytest.raises(InputError, match="Delete that file to start again"):
+        train(load(run_folder / "d.npz"), model="mlp", recipe=recipe, out=tmp_path)
+
+
+def test_weights_that_unpack_to_gigabytes(tmp_path: Path, monkeypatch) -> None:
+    with zipfile.ZipFile(tmp_path / "w.pt", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("w/data/0", bytes(50_000_000))
+    monkeypatch.setattr(_memory, "available_memory", lambda: 10_000_000)
+    with pytest.raises(InputError, match=r"w.pt needs 47.7 MiB of memory, but 9.5 MiB are"):
+        load_tensors(tmp_path / "w.pt", "path", "")
+
+
+def test_an_idx_file_that_unpacks_to_gigabytes(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    with gzip.open(path, "wb", 1) as stream:
+        stream.write(b"\0\0\x08\x03" + np.array([60_000, 28, 28], ">u4").tobytes())
+        stream.write(bytes(60_000 * 784))
+    assert path.stat().st_size < 300_000
+    monkeypatch.setattr(_memory, "available_memory", lambda: 20_000_000)
+    with pytest.raises(InputError, match=r"needs 89.7 MiB of memory, but 19.1 MiB are available"):
+        read_idx(path)
+
+
+def test_test_labels_that_no_training_sample_has(tmp_path: Path) -> None:
+    save_data(tmp_path / "d.npz", y_test=np.arange(60) % 5)
+    with pytest.raises(InputError, match=r"y_test must be of the 3 classes .* class 3, '3'"):
+        train(load(tmp_path / "d.npz"), model="mlp")
+    gap = np.arange(60) % 2 * 2
+    save_data(tmp_path / "d.npz", y_train=gap, classes=np.array(["a", "b", "c"]))
+    said = calibrant("train", "--data", tmp_path / "d.npz", "--model", "mlp", "--recipe", "quick",
+                     "--out", tmp_path / "run")  # fmt: skip
+    assert "got test samples of class 1, 'b'" in said
+
+
+def test_the_list_of_data_says_what_is_not_verified() -> None:
+    lines = calibrant("data", "list", code=0).splitlines()
+    for name in ("sst", "sst2", "cifar10.1", "cifar10.2"):
+        assert "no checksum" in next(line for line in lines if line.startswith(f"{name} "))
+    assert "md5" in next(line for line in lines if line.startswith("cifar10 "))
+
+
+def test_deeply_nested_calibrators(tmp_path: Path) -> None:
+    for text in ("[" * 100_000, '{"a":' * 100_000, "9" * 5000):
+        (tmp_path / "c.json").write_text(text)
+        with pytest.raises(InputError, match="is no calibrator"):
+            calibrators.load_calibrator(tmp_path / "c.json")
+
+
+def test_intervals_that_memory_cannot_hold(monkeypatch) -> None:
+    z, labels = draw(3000, 3)
+    monkeypatch.setattr(_memory, "available_memory", lambda: 2_000_000)
+    with pytest.raises(InputError, match=r"Measuring 3,000 samples needs 2.0 MiB .*--no-interv"):
+        measure(Predictions(logits=z, labels=labels))
+    measure(Predictions(logits=z, labels=labels), intervals=False)
+
+
+# --- terminals ---------------------------------------------------------------------------------
+
+EVIL = "a\x1b[31m\x07\x9b[b]\u202e"
+
+
+def controls(text: str) -> set[str]:
+    return {letter for letter in text if ord(letter) < 32 or 127 <= ord(letter) < 160} - {"\n"}
+
+
+def test_names_of_files_do_not_reach_the_terminal_raw(tmp_path: Path) -> None:
+    z, labels = draw(40, 3)
+    for name in (EVIL, "other"):
+        Predictions(logits=z, labels=labels).save(tmp_path / f"{name}.npz")
+    files = [tmp_path / f"{name}.npz" for name in (EVIL, "other")]
+    for style in ([], ["--json"], ["--csv"]):
+        said = calibrant("compare", *files, "--metrics", "ece", "--replicates", 20, *style, code=0)
+        assert not controls(said)
+        assert "\u202e" not in said
+        assert "x1b[31m" in said or "u001b[31m" in said
+    for wrong in (["measure", tmp_path / f"{EVIL}.csv"], ["predict", "x", EVIL, "--out", "y"]):
+        assert not controls(calibrant(*wrong))
+
+
+def test_labels_of_a_study_do_not_reach_the_terminal_raw(tmp_path: Path) -> None:
+    """On a terminal the table that fills is drawn by Rich, whose markup a label may not be."""
+    label = json.dumps("[/b]\x1b]0;title\x07")
+    objective = f'{{ objective = "cross_entropy", label = {label} }}'
+    (tmp_path / "s.toml").write_text(STUDY.replace('"cross_entropy"', objective))
+    study = Study.load(tmp_path / "s.toml", training=False)
+    Store(tmp_path / "out").fail(study.runs[0].key, {"error": f"{EVIL}\nsecond line"})
+    said = calibrant("study", "status", tmp_path / "s.toml", "--out", tmp_path / "out", code=0)
+    assert not controls(said)
+    assert "[/b]\\x1b]0;title\\x07" in said
+    main, side = pty.openpty()
+    command = [sys.executable, "-m", "calibrant.cli", "study", "run", str(tmp_path / "s.toml"),
+               "--out", str(tmp_path / "out")]  # fmt: skip
+    done = subprocess.run(command, stdout=side, stderr=side, check=False, timeout=60)
+    os.close(side)
+    shown = os.read(main, 1 << 16).decode()
+    os.close(main)
+    assert done.returncode == 1, shown  # the run failed before
+    assert "Traceback" not in shown
+    assert "\x1b]0;" not in shown
+
+
+# --- many models -------------------------------------------------------------------------------
+
+
+def test_many_models_make_a_matrix() -> None:
+    models = {}
+    for number in range(12):
+        z, labels = draw(400, 4, seed=1)
+        models[f"m{number}"] = Predictions(logits=z * (1 + number), labels=labels)
+    found = compare(models, metrics=["accuracy", "nll"], replicates=100)
+    text = str(found)
+    lines = text.splitlines()
+    assert len(lines) < 60
+    best = min(found.values, key=lambda name: found.values[name]["nll"])
+    row = next(line for line in lines if line.startswith(f"{best} "))
+    assert row.endswith("*")
+    told = {frozenset((d.first, d.second)) for d in found.differences
+            if d.metric == "nll" and d.adjusted < 0.05}  # fmt: skip
+    assert f"NLL: {len(told)} of 66 pairs differ." in lines
+    for name in models:
+        row = next(line for line in lines if line.startswith(f"{name} "))
+        alike = frozenset((name, best)) not in told
+        assert row.endswith("=") == (alike and name != best)
+    assert len(found.to_dict()["differences"]) == 132
+    assert found._repr_html_().count("<tr>") < 60
+    few = compare({k: models[k] for k in ("m0", "m1")}, metrics=["nll"], replicates=100)
+    assert "m0 − m1" in str(few)
+
+
+# --- everything --------------------------------------------------------------------------------
+
+
+def test_a_hundred_hostile_inputs_through_every_command() -> None:
+    """benchmarks/fuzz.py tries thousands."""
+    script = Path(__file__).parents[1] / "benchmarks" / "fuzz.py"
+    command = [sys.executable, str(script), "--count", "112", "--processes", "3", "--seed", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "112 calls" in done.stdout
+    assert "faults none" in done.stdout
