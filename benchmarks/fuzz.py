@@ -95,7 +95,7 @@ class Base:
             for run in self.study.runs for part in ("test", "signals/3")
             for c in ("none", "TS") for m in ("ece", "nll", "accuracy")
         ]  # fmt: skip
-        self.described = described(self.study.runs[0], self.study.evaluation)
+        self.described = described(self.study.evaluation)
         self.paper_key = paper_at("wang2021", "smoke").runs("main")[0].key
         if not (folder / "ready").exists():
             self._results()
@@ -133,7 +133,7 @@ class Base:
         *done, last = self.study.runs
         for run in done:
             rows = [row for row in self.rows if row["run"] == run.key]
-            store.write(run.key, rows, {"evaluation": described(run, self.study.evaluation),
+            store.write(run.key, rows, {"evaluation": described(self.study.evaluation),
                                         "seconds": 1.0})  # fmt: skip
         store.fail(last.key, {"run": "r", "error": "E: x", "traceback": "", "time": 0})
 
@@ -581,7 +581,7 @@ def work(first: int, count: int, seed: int, place: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
         base = Base(place)
         _memory.available_memory = lambda: AVAILABLE
-        Local.work = lambda *_: iter(())  # type: ignore[method-assign, assignment]
+        Local.work = lambda *_: (run for run in ())  # type: ignore[method-assign, assignment]
         for number in (signal.SIGALRM, signal.SIGPROF):
             signal.signal(number, stop)
         for module in ("calibrant.train", "scipy.optimize", "scipy.stats", "plotly.offline"):

@@ -574,7 +574,7 @@ def test_the_other_kind_and_no_file(fitted: Any, tmp_path: Path) -> None:
         wrong.load(tmp_path / "c.json")
     with pytest.raises(FileNotFoundError, match="no such file"):
         wrong.load(tmp_path / "none.json")
-    with pytest.raises(FileNotFoundError, match="no such file"):
+    with pytest.raises(InputError, match="must be a regular file; got a folder"):
         wrong.load(tmp_path)
 
 

@@ -142,7 +142,7 @@ def test_built_in_study() -> None:
         ({"objectives": [{"objective": "focal:gamma={}"}]}, "plain names in braces"),
         ({"objectives": [{"objective": "focal:gamma={"}]}, "must close every brace"),
         ({"objectives": [{"objective": "focal", "label": "focal {gg}"}]}, "label must have only"),
-        ({"objectives": [{"objective": "focal:gamma={g}", "g": [1], "label": "{}"}]}, "plain names"),
+        ({"objectives": [{"objective": "focal:gamma={g}", "g": [1], "label": "{}"}]}, "names"),
         ({"objectives": [{"objective": "focal", "label": 3}]}, "texts as labels"),
         ({"objectives": [{"objective": "focal", "recipe": "cifr"}]}, "Did you mean 'cifar'"),
         ({"objectives": [{"objective": "focal", "recipe": 3}]}, "a name or a table"),
@@ -827,7 +827,7 @@ def test_options_are_checked_before_anything_runs(
         select(tiny(), tmp_path, score="ece")
     for text in ("focl:gamma={g}", "focal:gamma={g}{}", "focal:gamma={g"):
         study = tiny(tune={"objective": text, "g": [1, 5]})
-        with pytest.raises(InputError, match=r"objective 'focl|list of values|close every brace"):
+        with pytest.raises(InputError, match=r"objective 'focl|plain names|close every brace"):
             tune(study, tmp_path, executor=_never())
     with pytest.raises(InputError, match=r"table \[tune\]"):
         tune(tiny(tune="focal"), tmp_path)

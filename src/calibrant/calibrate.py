@@ -30,7 +30,7 @@ from calibrant.calibrators import (
     load_calibrator,
 )
 from calibrant.calibrators._composite import out_of_fold
-from calibrant.inference import LEAST_DRAWS
+from calibrant.inference._intervals import LEAST_DRAWS
 from calibrant.measure import (
     Panel,
     _plain,

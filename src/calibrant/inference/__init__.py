@@ -21,7 +21,7 @@ from calibrant._over_runs import (
     summarise,
     within_subject_sem,
 )
-from calibrant.inference._intervals import LEAST_DRAWS, Interval, intervals, values_of
+from calibrant.inference._intervals import Interval, intervals, values_of
 from calibrant.inference._paired import Difference, holm, paired_differences
 from calibrant.inference._tests import (
     CalibrationTest,
@@ -33,7 +33,6 @@ from calibrant.inference._tests import (
 )
 
 __all__ = [
-    "LEAST_DRAWS",
     "CalibrationTest",
     "Difference",
     "Interval",

@@ -16,7 +16,7 @@ from calibrant._checks import (
     check_seed,
     refuse,
 )
-from calibrant.inference import LEAST_DRAWS
+from calibrant.inference._intervals import LEAST_DRAWS
 from calibrant.predictions import Confidences, Predictions
 from calibrant.report._judge import Settings, data_of_models, judge_models
 from calibrant.report._models_page import body_of_models
