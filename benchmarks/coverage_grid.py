@@ -8,7 +8,7 @@ of each outcome in place of the outcome, on a large draw of z.
     python benchmarks/coverage_grid.py classwise [--simulations 200] [--classes 2,5,10,100,1000]
     python benchmarks/coverage_grid.py binned    [--simulations 200] [--classes 5]
     python benchmarks/coverage_grid.py ranking   [--simulations 200] [--classes 2,5]
-        [--sizes 200,1000,10000] [--replicates 1000] [--workers 2]
+        [--sizes 200,1000,10000] [--replicates 1000] [--workers 2] [--seed 0]
 
 One line per population as soon as it is done: coverage in per cent, and in brackets how often the
 truth lay below and above the interval.
@@ -133,6 +133,7 @@ def main() -> None:
     parser.add_argument("--sizes", default="200,1000,10000")
     parser.add_argument("--replicates", type=int, default=1000)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0, help="of the first data set")
     a = parser.parse_args()
     with ProcessPoolExecutor(a.workers) as pool:
         for classes in map(int, a.classes.split(",")):
@@ -142,7 +143,7 @@ def main() -> None:
                     for t in TEMPERATURES:
                         start = time.time()
                         jobs = [(a.group, kind, classes, size, t, a.replicates, k)
-                                for k in range(a.simulations)]  # fmt: skip
+                                for k in range(a.seed, a.seed + a.simulations)]  # fmt: skip
                         sides = np.array(list(pool.map(simulate, jobs, chunksize=4)))
                         cells = []
                         for label, column in zip(METRICS[a.group], sides.T, strict=True):

@@ -1,7 +1,7 @@
 """Does `compare` raise false alarms between equally calibrated models, and does it see differences?
 
     python benchmarks/false_alarms.py [--simulations 200] [--sizes 300,1000,5000] [--models 2,5]
-                                      [--metrics ece,adaptive_ece,…] [--replicates 700]
+                                      [--metrics ece,adaptive_ece,…] [--replicates 700] [--seed 0]
 
 Null populations (equal true calibration error, in the same bins):
 
@@ -95,6 +95,7 @@ def main() -> None:
     parser.add_argument("--populations", default=",".join(POPULATIONS))
     parser.add_argument("--replicates", type=int, default=700)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0, help="of the first table")
     a = parser.parse_args()
     names = tuple(a.metrics.split(","))
     with ProcessPoolExecutor(a.workers) as pool:
@@ -107,7 +108,7 @@ def main() -> None:
                         continue
                     start = time.time()
                     jobs = [(population, size, count, a.replicates, names, k)
-                            for k in range(a.simulations)]  # fmt: skip
+                            for k in range(a.seed, a.seed + a.simulations)]  # fmt: skip
                     rows = list(pool.map(simulate, jobs, chunksize=2))
                     shares = "; ".join(f"{name} {100 * np.mean([r[name] for r in rows]):.1f}"
                                        for name in rows[0])  # fmt: skip
