@@ -32,40 +32,60 @@ def temperature_speed(z: np.ndarray, labels: np.ndarray) -> list[tuple[str, str,
 
     t, out = torch.from_numpy(z), torch.empty(z.shape)
     probs = torch.softmax(t, 1).numpy()
-    ours = best({
-        "floor": lambda: torch.log_softmax(t, 1, out=out),
-        "ours": lambda: TemperatureScaling().fit(Predictions(logits=z, labels=labels)),
-    }, rounds=5)  # fmt: skip
+    ours = best(
+        {
+            "floor": lambda: torch.log_softmax(t, 1, out=out),
+            "ours": lambda: TemperatureScaling().fit(Predictions(logits=z, labels=labels)),
+        },
+        rounds=5,
+    )
     exact = probs.astype(np.float64)  # netcal's temperature does not move in float32
-    theirs = best({
-        "ours": lambda: TemperatureScaling().fit(Predictions(probs=probs, labels=labels)),
-        "probmetrics": lambda: get_calibrator("temp-scaling").fit(probs, labels),
-        "netcal": lambda: Netcal().fit(exact, labels),
-    }, rounds=2)  # fmt: skip
+    theirs = best(
+        {
+            "ours": lambda: TemperatureScaling().fit(Predictions(probs=probs, labels=labels)),
+            "probmetrics": lambda: get_calibrator("temp-scaling").fit(probs, labels),
+            "netcal": lambda: Netcal().fit(exact, labels),
+        },
+        rounds=2,
+    )
     return [
         ("temperature by NLL", f"{ours['ours'] / ours['floor']:.1f} × floor", "≤ 12 (aim 8)"),
-        ("… against probmetrics (given probabilities)",
-         f"{ours['ours'] / theirs['probmetrics']:.3f} × its time", "≤ 0.1"),
-        ("… against netcal (given float64 probabilities; in float32 it stays at 1)",
-         f"{ours['ours'] / theirs['netcal']:.3f} × its time", "≤ 0.1"),
-        ("… when we too are given probabilities",
-         f"{theirs['ours'] / theirs['probmetrics']:.3f}, {theirs['ours'] / theirs['netcal']:.3f}",
-         ""),
-    ]  # fmt: skip
+        (
+            "… against probmetrics (given probabilities)",
+            f"{ours['ours'] / theirs['probmetrics']:.3f} × its time",
+            "≤ 0.1",
+        ),
+        (
+            "… against netcal (given float64 probabilities; in float32 it stays at 1)",
+            f"{ours['ours'] / theirs['netcal']:.3f} × its time",
+            "≤ 0.1",
+        ),
+        (
+            "… when we too are given probabilities",
+            f"{theirs['ours'] / theirs['probmetrics']:.3f}, "
+            f"{theirs['ours'] / theirs['netcal']:.3f}",
+            "",
+        ),
+    ]
 
 
 def grid_speed(z: np.ndarray, labels: np.ndarray) -> list[tuple[str, str, str]]:
     small = Predictions(logits=z[:10_000, :100], labels=labels[:10_000] % 100)
     # The bound that narrows the search is weakest where errors of both signs remain.
-    mixed = Predictions(logits=small.logits * np.where(np.arange(10_000) % 2, 0.2, 3)[:, None],
-                        labels=draw(10_000, 100)[1])  # fmt: skip
+    mixed = Predictions(
+        logits=small.logits * np.where(np.arange(10_000) % 2, 0.2, 3)[:, None],
+        labels=draw(10_000, 100)[1],
+    )
     large = Predictions(logits=z, labels=labels)
-    times = best({
-        "small": lambda: TemperatureScaling(objective="ece").fit(small),
-        "mixed": lambda: TemperatureScaling(objective="ece").fit(mixed),
-        "large": lambda: TemperatureScaling(objective="ece").fit(large),
-        "soft": lambda: TemperatureScaling(objective="soft_ece").fit(small),
-    }, rounds=2)  # fmt: skip
+    times = best(
+        {
+            "small": lambda: TemperatureScaling(objective="ece").fit(small),
+            "mixed": lambda: TemperatureScaling(objective="ece").fit(mixed),
+            "large": lambda: TemperatureScaling(objective="ece").fit(large),
+            "soft": lambda: TemperatureScaling(objective="soft_ece").fit(small),
+        },
+        rounds=2,
+    )
     return [
         ("1,000 temperatures by ECE, 10,000 × 100", f"{times['small']:.2f} s", "≤ 1.5 s"),
         ("… where over- and underconfidence mix", f"{times['mixed']:.2f} s", "≤ 1.5 s"),
@@ -79,21 +99,32 @@ def vector_speed(z: np.ndarray, labels: np.ndarray) -> list[tuple[str, str, str]
 
     probs = torch.softmax(torch.from_numpy(z), 1).numpy()
     p = Predictions(logits=z, labels=labels)
-    times = best({
-        "svs": lambda: StructuredVectorScaling(strength=1.0).fit(p),
-        "svs cv": lambda: StructuredVectorScaling().fit(p),
-        "vector": lambda: VectorScaling().fit(p),
-        "probmetrics": lambda: get_calibrator("svs").fit(probs, labels),
-    }, rounds=2)  # fmt: skip
+    times = best(
+        {
+            "svs": lambda: StructuredVectorScaling(strength=1.0).fit(p),
+            "svs cv": lambda: StructuredVectorScaling().fit(p),
+            "vector": lambda: VectorScaling().fit(p),
+            "probmetrics": lambda: get_calibrator("svs").fit(probs, labels),
+        },
+        rounds=2,
+    )
     rows = [
-        (f"{what}, against probmetrics svs", f"{times[key] / times['probmetrics']:.3f} × its time",
-         "≤ 0.2")
-        for key, what in (("svs", "structured vector scaling, same penalty"),
-                          ("svs cv", "structured vector scaling, penalty chosen"),
-                          ("vector", "vector scaling, penalty chosen"))
-    ]  # fmt: skip
-    for name, c in (("temperature", TemperatureScaling()), ("vector", VectorScaling()),
-                    ("structured vector", StructuredVectorScaling())):  # fmt: skip
+        (
+            f"{what}, against probmetrics svs",
+            f"{times[key] / times['probmetrics']:.3f} × its time",
+            "≤ 0.2",
+        )
+        for key, what in (
+            ("svs", "structured vector scaling, same penalty"),
+            ("svs cv", "structured vector scaling, penalty chosen"),
+            ("vector", "vector scaling, penalty chosen"),
+        )
+    ]
+    for name, c in (
+        ("temperature", TemperatureScaling()),
+        ("vector", VectorScaling()),
+        ("structured vector", StructuredVectorScaling()),
+    ):
         tracemalloc.start()
         c.fit(p)
         peak = tracemalloc.get_traced_memory()[1]

@@ -62,5 +62,7 @@ def met(measured: str, target: str) -> str:
 def machine() -> str:
     names = ("numpy", "scipy", "torch", "pyarrow", "netcal", "torchmetrics")
     packages = ", ".join(f"{name} {version(name)}" for name in names)
-    return (f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}; "
-            f"{packages}.")  # fmt: skip
+    return (
+        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}; "
+        f"{packages}."
+    )

@@ -47,10 +47,21 @@ METRICS = {
         "label_binned_ece": ("label_binned_ece", {}),
         "mmce": ("mmce", {}),
     },
-    "ranking": {name: (name, {}) for name in (
-        "accuracy", "nll", "brier", "auroc", "aupr_success", "aupr_error", "fpr95", "aurc", "eaurc",
-    )},
-}  # fmt: skip
+    "ranking": {
+        name: (name, {})
+        for name in (
+            "accuracy",
+            "nll",
+            "brier",
+            "auroc",
+            "aupr_success",
+            "aupr_error",
+            "fpr95",
+            "aurc",
+            "eaurc",
+        )
+    },
+}
 
 Job = tuple[str, str, int, int, float, int, int]
 
@@ -142,16 +153,22 @@ def main() -> None:
                 for kind in kinds:
                     for t in TEMPERATURES:
                         start = time.time()
-                        jobs = [(a.group, kind, classes, size, t, a.replicates, k)
-                                for k in range(a.seed, a.seed + a.simulations)]  # fmt: skip
+                        jobs = [
+                            (a.group, kind, classes, size, t, a.replicates, k)
+                            for k in range(a.seed, a.seed + a.simulations)
+                        ]
                         sides = np.array(list(pool.map(simulate, jobs, chunksize=4)))
                         cells = []
                         for label, column in zip(METRICS[a.group], sides.T, strict=True):
                             known = column[column != 9]
                             below, inside, above = (100 * np.mean(known == s) for s in (-1, 0, 1))
                             cells.append(f"{label} {inside:.1f} ({below:.0f}/{above:.0f})")
-                        print(f"K={classes} N={size} {kind} T={t:g}: " + "; ".join(cells)
-                              + f"  [{time.time() - start:.0f} s]", flush=True)  # fmt: skip
+                        print(
+                            f"K={classes} N={size} {kind} T={t:g}: "
+                            + "; ".join(cells)
+                            + f"  [{time.time() - start:.0f} s]",
+                            flush=True,
+                        )
 
 
 if __name__ == "__main__":

@@ -18,20 +18,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from calibrant.inference import compare_runs, summarise
 from calibrant.metrics import METRICS
-from calibrant.results import read_all
+from calibrant.results import compare_runs, read_all, summarise_runs
 from common import DOCS, ROOT, fill, markdown
 
 FOLDER = ROOT / "evidence"
 PAGE = DOCS / "which.md"
-NAMES = {"cifar10": "CIFAR-10, ResNet-8", "cifar100": "CIFAR-100, ResNet-8",
-         "news20": "20 Newsgroups, 1D-CNN", "sst2": "SST-2, Tree-LSTM"}  # fmt: skip
-LOSSES = ("cross_entropy", "label_smoothing", "cross_entropy + logit_norm",
-          "cross_entropy + negative_entropy", "focal", "inverse_focal", "brier", "mixup",
-          "cross_entropy + mmce", "cross_entropy + avuc", "cross_entropy + avuc_gs",
-          "cross_entropy + soft_avuc", "cross_entropy + soft_binned_ece", "focal + soft_avuc",
-          "focal + soft_binned_ece")  # fmt: skip
+NAMES = {
+    "cifar10": "CIFAR-10, ResNet-8",
+    "cifar100": "CIFAR-100, ResNet-8",
+    "news20": "20 Newsgroups, 1D-CNN",
+    "sst2": "SST-2, Tree-LSTM",
+}
+LOSSES = (
+    "cross_entropy",
+    "label_smoothing",
+    "cross_entropy + logit_norm",
+    "cross_entropy + negative_entropy",
+    "focal",
+    "inverse_focal",
+    "brier",
+    "mixup",
+    "cross_entropy + mmce",
+    "cross_entropy + avuc",
+    "cross_entropy + avuc_gs",
+    "cross_entropy + soft_avuc",
+    "cross_entropy + soft_binned_ece",
+    "focal + soft_avuc",
+    "focal + soft_binned_ece",
+)
 REPAIRS = ("none", "TS", "TS-ECE", "TS-SB-ECE", "HB", "SVS")
 NATURAL, KINDS = "tiny_cifar7_shift.npz", ("gaussian_noise", "contrast")
 
@@ -97,7 +112,7 @@ def spread(values: list[float], *, percent: bool) -> str:
     if not values:
         return "–"
     scale, digits = (100, 1) if percent else (1, 3)
-    found = summarise([scale * value for value in values])
+    found = summarise_runs([scale * value for value in values])
     half = "" if math.isnan(found.high) else f"\u00a0±\u00a0{found.high - found.mean:.{digits}f}"
     return f"{found.mean:.{digits}f}{half}"
 
@@ -109,10 +124,15 @@ def losses(data: str) -> str:
     """What each loss gives on clean test samples, before and after repair."""
     v = Values(data)
     columns = [
-        ("accuracy %", "none", "accuracy"), ("AUROC %", "none", "auroc"),
-        ("T", "TS", "temperature"), ("ECE %", "none", "ece"), ("ECE % TS", "TS", "ece"),
-        ("NLL", "none", "nll"), ("NLL TS", "TS", "nll"), ("NLL SVS", "SVS", "nll"),
-    ]  # fmt: skip
+        ("accuracy %", "none", "accuracy"),
+        ("AUROC %", "none", "auroc"),
+        ("T", "TS", "temperature"),
+        ("ECE %", "none", "ece"),
+        ("ECE % TS", "TS", "ece"),
+        ("NLL", "none", "nll"),
+        ("NLL TS", "TS", "nll"),
+        ("NLL SVS", "SVS", "nll"),
+    ]
     head = ["loss", "seeds", *(name for name, _, _ in columns)]
     rows = (
         [loss, v.seeds(loss), *(v.shown(loss, repair, metric) for _, repair, metric in columns)]
@@ -126,12 +146,23 @@ def shifts() -> str:
     v = Values("cifar10")
     strong = {level: [f"generated/{kind}/{level}" for kind in KINDS] for level in (1, 3, 5)}
     places = [("natural", [NATURAL]), *((f"corrupted {level}", strong[level]) for level in strong)]
-    columns = [(f"{name}{' TS' if repair == 'TS' else ''}", repair, parts)
-               for name, parts in places for repair in ("none", "TS")]  # fmt: skip
+    columns = [
+        (f"{name}{' TS' if repair == 'TS' else ''}", repair, parts)
+        for name, parts in places
+        for repair in ("none", "TS")
+    ]
     head = ["loss", "seeds", *(name for name, _, _ in columns)]
-    return markdown(head, ([loss, v.seeds(loss), *(v.shown(loss, repair, "ece", parts)
-                                    for _, repair, parts in columns)]
-                           for loss in v.losses))  # fmt: skip
+    return markdown(
+        head,
+        (
+            [
+                loss,
+                v.seeds(loss),
+                *(v.shown(loss, repair, "ece", parts) for _, repair, parts in columns),
+            ]
+            for loss in v.losses
+        ),
+    )
 
 
 def repairs() -> str:
@@ -164,10 +195,11 @@ def pairs() -> str:
         v = Values(data)
         seeds = len(v.over("cross_entropy", "TS", ["test"], "nll"))
         means = {
-            (loss, repair): summarise(values).mean
-            for loss in v.losses for repair in REPAIRS
+            (loss, repair): summarise_runs(values).mean
+            for loss in v.losses
+            for repair in REPAIRS
             if len(values := v.over(loss, repair, ["test"], "nll")) == seeds
-        }  # fmt: skip
+        }
         (loss, repair), _ = min(means.items(), key=lambda item: item[1])
         row = [name, str(seeds), f"{loss}, {repair}", v.shown(loss, repair, "nll")]
         for other in ("none", "TS"):
@@ -178,8 +210,15 @@ def pairs() -> str:
             v.shown(loss, repair, "accuracy") + " / " + v.shown("cross_entropy", "none", "accuracy")
         )
         rows.append(row)
-    head = ["data", "seeds", "best pair", "its NLL", "minus cross-entropy alone",
-            "minus cross-entropy, TS", "accuracy %, its / cross-entropy"]  # fmt: skip
+    head = [
+        "data",
+        "seeds",
+        "best pair",
+        "its NLL",
+        "minus cross-entropy alone",
+        "minus cross-entropy, TS",
+        "accuracy %, its / cross-entropy",
+    ]
     return markdown(head, rows)
 
 

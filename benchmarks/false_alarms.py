@@ -107,13 +107,19 @@ def main() -> None:
                     if count > 2 and ("power" in population or "two" in population):
                         continue
                     start = time.time()
-                    jobs = [(population, size, count, a.replicates, names, k)
-                            for k in range(a.seed, a.seed + a.simulations)]  # fmt: skip
+                    jobs = [
+                        (population, size, count, a.replicates, names, k)
+                        for k in range(a.seed, a.seed + a.simulations)
+                    ]
                     rows = list(pool.map(simulate, jobs, chunksize=2))
-                    shares = "; ".join(f"{name} {100 * np.mean([r[name] for r in rows]):.1f}"
-                                       for name in rows[0])  # fmt: skip
-                    print(f"N={size} {population}, {count} models: {shares}"
-                          f"  [{time.time() - start:.0f} s]", flush=True)  # fmt: skip
+                    shares = "; ".join(
+                        f"{name} {100 * np.mean([r[name] for r in rows]):.1f}" for name in rows[0]
+                    )
+                    print(
+                        f"N={size} {population}, {count} models: {shares}"
+                        f"  [{time.time() - start:.0f} s]",
+                        flush=True,
+                    )
 
 
 if __name__ == "__main__":

@@ -52,24 +52,114 @@ metrics = ["ece", "nll", "accuracy"]
 objectives = [{ objective = "focal:gamma={g}", label = "focal {g}", g = [1, 3] }]
 """
 HOSTILE_TOML = [
-    "9" * 5000, "0x" + "f" * 5000, "[" * 3000, "[" * 90 + "]" * 90, "nan", "-inf", "1e400", "-1",
-    "0", "true", '""', '".."', '"."', '"/"', '"{data:>4000000000}"', '"{data.__class__}"',
-    '"{data[0]}"', '"{"', '"{}"', '"{0}"', '"{data!r:>99999999}"', "1979-05-27", "{}", "[]",
-    "[[]]", "[{}]", "{ name = 3 }", '{ name = "" }', '"\\u0000"', '"\\u001b[31m"', '"[/b]"',
-    '"' + "x" * 20000 + '"', '"../../etc/passwd.npz"', "[" + "1, " * 3000 + "1]",
+    "9" * 5000,
+    "0x" + "f" * 5000,
+    "[" * 3000,
+    "[" * 90 + "]" * 90,
+    "nan",
+    "-inf",
+    "1e400",
+    "-1",
+    "0",
+    "true",
+    '""',
+    '".."',
+    '"."',
+    '"/"',
+    '"{data:>4000000000}"',
+    '"{data.__class__}"',
+    '"{data[0]}"',
+    '"{"',
+    '"{}"',
+    '"{0}"',
+    '"{data!r:>99999999}"',
+    "1979-05-27",
+    "{}",
+    "[]",
+    "[[]]",
+    "[{}]",
+    "{ name = 3 }",
+    '{ name = "" }',
+    '"\\u0000"',
+    '"\\u001b[31m"',
+    '"[/b]"',
+    '"' + "x" * 20000 + '"',
+    '"../../etc/passwd.npz"',
+    "[" + "1, " * 3000 + "1]",
     '{ objective = "focal:gamma={a}{b}{c}", a = [%s], b = [%s], c = [%s] }' % (("1, " * 400,) * 3),
-    "9223372036854775807", "9223372036854775808", "[nan]", "['a', 1, {}]", "07:32:00",
-]  # fmt: skip
+    "9223372036854775807",
+    "9223372036854775808",
+    "[nan]",
+    "['a', 1, {}]",
+    "07:32:00",
+]
 HOSTILE_JSON: list[Any] = [
-    None, True, -1, 0, 10**4000, 1e308, -1e308, "", "x" * 5000, "\x1b[31m", [], {}, [[]], [{}],
-    [None], {"a": 1}, "nan", float("nan"), float("inf"), [1] * 2000, "\ud800", [[[[[[1]]]]]],
-    {"calibrator": {}}, {"number": "inf"}, {"number": []}, 0.5, "temperature", 2**63,
-]  # fmt: skip
+    None,
+    True,
+    -1,
+    0,
+    10**4000,
+    1e308,
+    -1e308,
+    "",
+    "x" * 5000,
+    "\x1b[31m",
+    [],
+    {},
+    [[]],
+    [{}],
+    [None],
+    {"a": 1},
+    "nan",
+    float("nan"),
+    float("inf"),
+    [1] * 2000,
+    "\ud800",
+    [[[[[[1]]]]]],
+    {"calibrator": {}},
+    {"number": "inf"},
+    {"number": []},
+    0.5,
+    "temperature",
+    2**63,
+]
 METHODS = ("temperature", "isotonic", "vector", "histogram")
-DTYPES = ["f2", "f4", "f8", "g", "c8", "i1", "u1", "i8", "u8", "?", "U5", "S3", "M8[s]", "V4",
-          ">f4", ">i8", "m8[s]"]  # fmt: skip
-SHAPES = [(), (0,), (1,), (40,), (40, 1), (40, 3), (40, 2), (1, 3), (0, 3), (40, 0), (40, 3, 1),
-          (2, 40, 3), (41, 3), (3, 40), (40, 300)]  # fmt: skip
+DTYPES = [
+    "f2",
+    "f4",
+    "f8",
+    "g",
+    "c8",
+    "i1",
+    "u1",
+    "i8",
+    "u8",
+    "?",
+    "U5",
+    "S3",
+    "M8[s]",
+    "V4",
+    ">f4",
+    ">i8",
+    "m8[s]",
+]
+SHAPES = [
+    (),
+    (0,),
+    (1,),
+    (40,),
+    (40, 1),
+    (40, 3),
+    (40, 2),
+    (1, 3),
+    (0, 3),
+    (40, 0),
+    (40, 3, 1),
+    (2, 40, 3),
+    (41, 3),
+    (3, 40),
+    (40, 300),
+]
 
 
 class Base:
@@ -90,11 +180,22 @@ class Base:
             (folder / "s.toml").write_text(STUDY)
         self.study = Study.load(folder / "s.toml", training=False)
         self.rows = [
-            {"data": run.data, "model": run.model, "objective": run.name, "seed": run.seed,
-             "run": run.key, "part": part, "calibrator": c, "metric": m, "value": 0.1 + run.seed}
-            for run in self.study.runs for part in ("test", "signals/3")
-            for c in ("none", "TS") for m in ("ece", "nll", "accuracy")
-        ]  # fmt: skip
+            {
+                "data": run.data,
+                "model": run.model,
+                "objective": run.name,
+                "seed": run.seed,
+                "run": run.key,
+                "part": part,
+                "calibrator": c,
+                "metric": m,
+                "value": 0.1 + run.seed,
+            }
+            for run in self.study.runs
+            for part in ("test", "signals/3")
+            for c in ("none", "TS")
+            for m in ("ece", "nll", "accuracy")
+        ]
         self.described = described(self.study.evaluation)
         self.paper_key = paper_at("wang2021", "smoke").runs("main")[0].key
         if not (folder / "ready").exists():
@@ -133,8 +234,9 @@ class Base:
         *done, last = self.study.runs
         for run in done:
             rows = [row for row in self.rows if row["run"] == run.key]
-            store.write(run.key, rows, {"evaluation": described(self.study.evaluation),
-                                        "seconds": 1.0})  # fmt: skip
+            store.write(
+                run.key, rows, {"evaluation": described(self.study.evaluation), "seconds": 1.0}
+            )
         store.fail(last.key, {"run": "r", "error": "E: x", "traceback": "", "time": 0})
 
     def _bombs(self) -> None:
@@ -228,11 +330,21 @@ def damaged_toml(rng: random.Random) -> str:
         at = rng.randrange(len(lines))
         key = lines[at].split(" = ")[0]
         lines[at] = f"{key} = {rng.choice(HOSTILE_TOML)}"
-    extra = ["", "", f"extends = {rng.choice(HOSTILE_TOML)}", 'extends = "s.toml"', "é = 1",
-             ".".join("a" * 300) + " = 1", f"tune = {rng.choice(HOSTILE_TOML)}",
-             '[tune]\nobjective = "focal:gamma={g}"\ng = [1]', "\x00", "[[a]]",
-             f"name = {rng.choice(HOSTILE_TOML)}", f"train_size = {rng.choice(HOSTILE_TOML)}",
-             f"precision = {rng.choice(HOSTILE_TOML)}"]  # fmt: skip
+    extra = [
+        "",
+        "",
+        f"extends = {rng.choice(HOSTILE_TOML)}",
+        'extends = "s.toml"',
+        "é = 1",
+        ".".join("a" * 300) + " = 1",
+        f"tune = {rng.choice(HOSTILE_TOML)}",
+        '[tune]\nobjective = "focal:gamma={g}"\ng = [1]',
+        "\x00",
+        "[[a]]",
+        f"name = {rng.choice(HOSTILE_TOML)}",
+        f"train_size = {rng.choice(HOSTILE_TOML)}",
+        f"precision = {rng.choice(HOSTILE_TOML)}",
+    ]
     return "\n".join([*lines, rng.choice(extra)])
 
 
@@ -253,19 +365,43 @@ def random_table(rng: random.Random) -> pa.Table:
     kinds: list[Callable[[], pa.Array]] = [
         lambda: pa.array(np.random.default_rng(1).normal(size=40)),
         lambda: pa.array(np.random.default_rng(1).normal(size=40).astype("f2")),
-        lambda: pa.array([[1.0, 2.0, 0.5]] * 40), lambda: pa.array([[1.0]] * 39 + [[]]),
-        lambda: pa.array([[[1.0]]] * 40), lambda: pa.array([0] * 40, pa.timestamp("s")),
-        lambda: pa.array(["a", "b"] * 20).dictionary_encode(), lambda: pa.array(["a", "c"] * 20),
-        lambda: pa.array([b"x"] * 40), lambda: pa.nulls(40), lambda: pa.array([1, 0] * 20),
-        lambda: pa.array([True] * 40), lambda: pa.array([2**63] * 40, pa.uint64()),
-        lambda: pa.array([{"a": 1}] * 40), lambda: pa.array([None, 1.0] * 20),
-        lambda: pa.array([1] * 40, pa.decimal128(9)), lambda: pa.array([1] * 40, pa.date32()),
+        lambda: pa.array([[1.0, 2.0, 0.5]] * 40),
+        lambda: pa.array([[1.0]] * 39 + [[]]),
+        lambda: pa.array([[[1.0]]] * 40),
+        lambda: pa.array([0] * 40, pa.timestamp("s")),
+        lambda: pa.array(["a", "b"] * 20).dictionary_encode(),
+        lambda: pa.array(["a", "c"] * 20),
+        lambda: pa.array([b"x"] * 40),
+        lambda: pa.nulls(40),
+        lambda: pa.array([1, 0] * 20),
+        lambda: pa.array([True] * 40),
+        lambda: pa.array([2**63] * 40, pa.uint64()),
+        lambda: pa.array([{"a": 1}] * 40),
+        lambda: pa.array([None, 1.0] * 20),
+        lambda: pa.array([1] * 40, pa.decimal128(9)),
+        lambda: pa.array([1] * 40, pa.date32()),
         lambda: pa.array([[("a", 1)]] * 40, pa.map_(pa.string(), pa.int64())),
         lambda: pa.array([[1, 0, 2]] * 40, pa.list_(pa.int8(), 3)),
-        lambda: pa.array([["a", "b"]] * 40), lambda: pa.array([1] * 40, pa.duration("s")),
-    ]  # fmt: skip
-    names = ["label", "labels", "logits", "probs", "logit_0", "logit_1", "logit_2", "prob_0",
-             "prob_1", "confidence", "correct", "x", "", "logit_00", "logit_9999999"]  # fmt: skip
+        lambda: pa.array([["a", "b"]] * 40),
+        lambda: pa.array([1] * 40, pa.duration("s")),
+    ]
+    names = [
+        "label",
+        "labels",
+        "logits",
+        "probs",
+        "logit_0",
+        "logit_1",
+        "logit_2",
+        "prob_0",
+        "prob_1",
+        "confidence",
+        "correct",
+        "x",
+        "",
+        "logit_00",
+        "logit_9999999",
+    ]
     chosen = rng.sample(names, rng.randrange(1, 5))
     if rng.random() < 0.5:
         chosen = ["label", "logit_0", "logit_1"]
@@ -308,11 +444,30 @@ def hostile_predictions(base: Base, folder: Path, rng: random.Random) -> Path:
     elif ending == "parquet":
         pq.write_table(random_table(rng), path)
     else:
-        text = rng.choice([b"label,logit_0,logit_1\n", b"label,logit_\xff\n",
-                           b"confidence,correct\n",
-                           b"\xef\xbb\xbflabel,logit_0,logit_1\n", b""])  # fmt: skip
-        cells = [b"0", b"1", b"-1", b"1e400", b"nan", b"", b"x", b"\xff", b'"', b"2020-01-01",
-                 b"9" * 30, b"true", b"0x1"]  # fmt: skip
+        text = rng.choice(
+            [
+                b"label,logit_0,logit_1\n",
+                b"label,logit_\xff\n",
+                b"confidence,correct\n",
+                b"\xef\xbb\xbflabel,logit_0,logit_1\n",
+                b"",
+            ]
+        )
+        cells = [
+            b"0",
+            b"1",
+            b"-1",
+            b"1e400",
+            b"nan",
+            b"",
+            b"x",
+            b"\xff",
+            b'"',
+            b"2020-01-01",
+            b"9" * 30,
+            b"true",
+            b"0x1",
+        ]
         rows = b"\n".join(b",".join(rng.choices(cells, k=3)) for _ in range(5))
         path.write_bytes(text + rows)
     return path
@@ -341,9 +496,24 @@ def special(folder: Path, name: str, rng: random.Random) -> Path:
 def case(number: int, seed: int, base: Base, folder: Path) -> list[str]:
     """The arguments of one call; its files are in ``folder``."""
     rng = random.Random(f"{seed}-{number}")
-    kinds = [measure_case, measure_case, compare_case, calibrate_case, calibrate_case, json_case,
-             json_case, report_case, predict_case, train_case, data_case, study_case, study_case,
-             results_case, results_case, papers_case]  # fmt: skip
+    kinds = [
+        measure_case,
+        measure_case,
+        compare_case,
+        calibrate_case,
+        calibrate_case,
+        json_case,
+        json_case,
+        report_case,
+        predict_case,
+        train_case,
+        data_case,
+        study_case,
+        study_case,
+        results_case,
+        results_case,
+        papers_case,
+    ]
     return kinds[number % len(kinds)](base, folder, rng)
 
 
@@ -366,8 +536,19 @@ def calibrate_case(base: Base, folder: Path, rng: random.Random) -> list[str]:
     if rng.random() < 0.1:
         out = special(folder, "o.npz", rng)
     method = rng.choice(METHODS)
-    return ["calibrate", "--fit", str(fit), "--method", method, "--apply", str(apply), "--out",
-            str(out), "--replicates", "20"]  # fmt: skip
+    return [
+        "calibrate",
+        "--fit",
+        str(fit),
+        "--method",
+        method,
+        "--apply",
+        str(apply),
+        "--out",
+        str(out),
+        "--replicates",
+        "20",
+    ]
 
 
 def json_case(base: Base, folder: Path, rng: random.Random) -> list[str]:
@@ -383,8 +564,17 @@ def json_case(base: Base, folder: Path, rng: random.Random) -> list[str]:
         for _ in range(rng.choice([1, 1, 3])):
             value = damage_json(value, rng)
         path.write_bytes(json_text(value, rng))
-    return ["calibrate", "--load", str(path), "--apply", str(base.folder / "p.npz"), "--out",
-            str(folder / "o.npz"), "--replicates", "20"]  # fmt: skip
+    return [
+        "calibrate",
+        "--load",
+        str(path),
+        "--apply",
+        str(base.folder / "p.npz"),
+        "--out",
+        str(folder / "o.npz"),
+        "--replicates",
+        "20",
+    ]
 
 
 def report_case(base: Base, folder: Path, rng: random.Random) -> list[str]:
@@ -425,9 +615,20 @@ def hostile_tensors(sound: bytes, rng: random.Random) -> bytes:
 
     if rng.random() < 0.5:
         return damage_zip(sound, rng) if rng.random() < 0.5 else damage(sound, rng)
-    odd = [{}, [], 3, None, {"a": 1}, {3: torch.zeros(2)}, {"model": 3}, torch.zeros(3),
-           {"state_dict": {"head.weight": torch.zeros(1)}}, {"facts": "{}"}, {"facts": 3},
-           {"facts": '{"epoch": "x"}', "model": {}}]  # fmt: skip
+    odd = [
+        {},
+        [],
+        3,
+        None,
+        {"a": 1},
+        {3: torch.zeros(2)},
+        {"model": 3},
+        torch.zeros(3),
+        {"state_dict": {"head.weight": torch.zeros(1)}},
+        {"facts": "{}"},
+        {"facts": 3},
+        {"facts": '{"epoch": "x"}', "model": {}},
+    ]
     out = io.BytesIO()
     torch.save(rng.choice(odd), out)
     return out.getvalue()
@@ -453,8 +654,21 @@ def train_case(base: Base, folder: Path, rng: random.Random) -> list[str]:
             arrays = dict(file)
         arrays[rng.choice([*arrays, "classes"])] = random_array(rng)
         np.savez(data, **arrays, allow_pickle=False)
-    return ["train", "--data", str(data), "--out", str(out), "--model", "mlp", "--recipe", "quick",
-            "--epochs", "1", "--option", "batch_size=32"]  # fmt: skip
+    return [
+        "train",
+        "--data",
+        str(data),
+        "--out",
+        str(out),
+        "--model",
+        "mlp",
+        "--recipe",
+        "quick",
+        "--epochs",
+        "1",
+        "--option",
+        "batch_size=32",
+    ]
 
 
 def data_case(base: Base, folder: Path, rng: random.Random) -> list[str]:
@@ -463,8 +677,12 @@ def data_case(base: Base, folder: Path, rng: random.Random) -> list[str]:
     inside.mkdir()
     images = b"\0\0\x08\x03" + np.array([30, 28, 28], ">u4").tobytes() + bytes(30 * 784)
     labels = b"\0\0\x08\x01" + np.array([30], ">u4").tobytes() + bytes(range(10)) * 3
-    files = {"train-images-idx3-ubyte": images, "train-labels-idx1-ubyte": labels,
-             "t10k-images-idx3-ubyte": images, "t10k-labels-idx1-ubyte": labels}  # fmt: skip
+    files = {
+        "train-images-idx3-ubyte": images,
+        "train-labels-idx1-ubyte": labels,
+        "t10k-images-idx3-ubyte": images,
+        "t10k-labels-idx1-ubyte": labels,
+    }
     chosen = rng.choice(list(files))
     for name, content in files.items():
         packed = gzip.compress(damage(content, rng) if name == chosen else content)
@@ -472,8 +690,21 @@ def data_case(base: Base, folder: Path, rng: random.Random) -> list[str]:
     if rng.random() < 0.1:
         (inside / "train-images-idx3-ubyte.gz").unlink()
         shutil.copy(base.bombs["gz"], inside / "train-images-idx3-ubyte.gz")
-    return ["train", "--data", "mnist", "--data-dir", str(folder), "--out", str(folder / "run"),
-            "--model", "mlp", "--recipe", "quick", "--epochs", "1"]  # fmt: skip
+    return [
+        "train",
+        "--data",
+        "mnist",
+        "--data-dir",
+        str(folder),
+        "--out",
+        str(folder / "run"),
+        "--model",
+        "mlp",
+        "--recipe",
+        "quick",
+        "--epochs",
+        "1",
+    ]
 
 
 def study_case(base: Base, folder: Path, rng: random.Random) -> list[str]:
@@ -541,10 +772,14 @@ def hostile_result(base: Base, path: Path, sound: bytes, rng: random.Random) -> 
 def results_case(base: Base, folder: Path, rng: random.Random) -> list[str]:
     out = str(hostile_results(base, folder, rng))
     file = str(base.folder / "s.toml")
-    commands = [["study", "table", out], ["study", "status", file, "--out", out],
-                ["study", "run", file, "--out", out], ["select", file, "--out", out],
-                ["report", out, "-o", str(folder / "r.html")],
-                ["report", out, "--study", file, "-o", str(folder / "r.html")]]  # fmt: skip
+    commands = [
+        ["study", "table", out],
+        ["study", "status", file, "--out", out],
+        ["study", "run", file, "--out", out],
+        ["select", file, "--out", out],
+        ["report", out, "-o", str(folder / "r.html")],
+        ["report", out, "--study", file, "-o", str(folder / "r.html")],
+    ]
     return rng.choice(commands)
 
 
@@ -571,7 +806,7 @@ def work(first: int, count: int, seed: int, place: Path) -> None:
     """Call the command line; print a line before and after each call."""
     import typer.testing
 
-    from calibrant import _memory
+    from calibrant._core import memory
     from calibrant.cli import app
     from calibrant.study import Local
 
@@ -580,7 +815,7 @@ def work(first: int, count: int, seed: int, place: Path) -> None:
 
     with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
         base = Base(place)
-        _memory.available_memory = lambda: AVAILABLE
+        memory.available_memory = lambda: AVAILABLE
         Local.work = lambda *_: (run for run in ())  # type: ignore[method-assign, assignment]
         for number in (signal.SIGALRM, signal.SIGPROF):
             signal.signal(number, stop)
@@ -606,8 +841,19 @@ def work(first: int, count: int, seed: int, place: Path) -> None:
             shutil.rmtree(folder)
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
             fault = "memory" if peak > BYTES else fault_of(error, said, code)
-            print(json.dumps({"number": number, "fault": fault, "exit": code, "peak": peak,
-                              "seconds": seconds, "said": said[-200:]}), flush=True)  # fmt: skip
+            print(
+                json.dumps(
+                    {
+                        "number": number,
+                        "fault": fault,
+                        "exit": code,
+                        "peak": peak,
+                        "seconds": seconds,
+                        "said": said[-200:],
+                    }
+                ),
+                flush=True,
+            )
             if peak > BYTES:
                 return  # its peak would be blamed on the next
 
@@ -631,8 +877,17 @@ def drive(first: int, count: int, seed: int, place: Path) -> list[dict[str, Any]
     done: list[dict[str, Any]] = []
     following, end = first, first + count
     while following < end:
-        command = [sys.executable, __file__, "--worker", str(following), str(end - following),
-                   "--seed", str(seed), "--base", str(place)]  # fmt: skip
+        command = [
+            sys.executable,
+            __file__,
+            "--worker",
+            str(following),
+            str(end - following),
+            "--seed",
+            str(seed),
+            "--base",
+            str(place),
+        ]
         before = len(done)
         worker = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment())
         begun: dict[str, Any] = {}
@@ -654,8 +909,16 @@ def drive(first: int, count: int, seed: int, place: Path) -> list[dict[str, Any]
         worker.kill()
         worker.wait()
         if following < end and begun:
-            done.append({**begun, "number": begun["begin"], "seconds": 0, "peak": 0, "exit": None,
-                         "fault": f"process ended: {worker.returncode}"})  # fmt: skip
+            done.append(
+                {
+                    **begun,
+                    "number": begun["begin"],
+                    "seconds": 0,
+                    "peak": 0,
+                    "exit": None,
+                    "fault": f"process ended: {worker.returncode}",
+                }
+            )
             show(done[-1])
             following = begun["begin"] + 1
         elif following < end and len(done) == before:
@@ -676,18 +939,29 @@ def in_processes(numbers: range, seed: int, place: Path) -> list[dict[str, Any]]
             start = time.perf_counter()
             try:
                 found = subprocess.run(
-                    [sys.executable, "-m", "calibrant.cli", *arguments], capture_output=True,
-                    check=False, timeout=WAITING, env=environment(),
+                    [sys.executable, "-m", "calibrant.cli", *arguments],
+                    capture_output=True,
+                    check=False,
+                    timeout=WAITING,
+                    env=environment(),
                     preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
-                )  # fmt: skip
+                )
                 text, code = found.stdout + found.stderr, found.returncode
                 fault = "traceback: " + text[-300:].decode() if b"Traceback" in text else ""
                 fault = fault or ("" if code in (0, 1, 2) else f"exit {code}")
             except subprocess.TimeoutExpired:
                 fault, code = "hang", None
             shutil.rmtree(folder)
-            done.append({"number": number, "arguments": arguments, "fault": fault, "exit": code,
-                         "seconds": time.perf_counter() - start, "peak": 0})  # fmt: skip
+            done.append(
+                {
+                    "number": number,
+                    "arguments": arguments,
+                    "fault": fault,
+                    "exit": code,
+                    "seconds": time.perf_counter() - start,
+                    "peak": 0,
+                }
+            )
             show(done[-1])
     return done
 
@@ -701,7 +975,7 @@ def show(record: dict[str, Any]) -> None:
         print(record["number"], " ".join(record["arguments"][:2]), record["fault"], flush=True)
 
 
-def summarise(records: list[dict[str, Any]]) -> str:
+def summarise_runs(records: list[dict[str, Any]]) -> str:
     faults = Counter(record["fault"].partition(":")[0] for record in records if record["fault"])
     exits = Counter(record["exit"] for record in records)
     slowest = max((record["seconds"] for record in records), default=0)
@@ -730,11 +1004,11 @@ def main() -> None:
 
 def run(options: argparse.Namespace, place: Path) -> bool:
     records = drive(options.first, options.count, options.seed, place)
-    print("in one process:", summarise(records))
+    print("in one process:", summarise_runs(records))
     if options.processes:
         step = max(1, options.count // options.processes) | 1
         more = in_processes(range(0, step * options.processes, step), options.seed + 1, place)
-        print("in processes of their own:", summarise(more))
+        print("in processes of their own:", summarise_runs(more))
         records += more
     return any(record["fault"] for record in records)
 

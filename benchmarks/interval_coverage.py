@@ -28,8 +28,16 @@ from calibrant.inference import ece_test, intervals, skce_test, spiegelhalter_te
 from calibrant.metrics._sample import Ranked
 
 CLASSES, SPREAD, DRAWS = 5, 2.0, 400_000
-COVERED = ("accuracy", "nll", "brier", "auroc", "debiased_ece", "smooth_ece", "ece",
-           "classwise_ece")  # fmt: skip
+COVERED = (
+    "accuracy",
+    "nll",
+    "brier",
+    "auroc",
+    "debiased_ece",
+    "smooth_ece",
+    "ece",
+    "classwise_ece",
+)
 TEMPERATURES = (1.0, 1.1, 1.5, 2.5, 0.8)
 
 
@@ -80,10 +88,18 @@ def simulate(job: tuple[float, int, int, int]) -> tuple[dict[str, int], dict[str
 
 # Samples, the confidence stated, and the chance of being right.
 NEAR_CERTAIN = (
-    (30, 0.99, 0.93), (60, 0.999, 0.95), (100, 0.9999, 0.97), (30, 0.999, 0.97), (100, 0.99, 0.96),
-    (100, 0.98, 0.96), (100, 0.97, 0.97), (100, 0.95, 0.92), (60, 0.97, 0.999), (50, 0.6, 0.5),
+    (30, 0.99, 0.93),
+    (60, 0.999, 0.95),
+    (100, 0.9999, 0.97),
+    (30, 0.999, 0.97),
+    (100, 0.99, 0.96),
+    (100, 0.98, 0.96),
+    (100, 0.97, 0.97),
+    (100, 0.95, 0.92),
+    (60, 0.97, 0.999),
+    (50, 0.6, 0.5),
     (50, 0.6, 0.7),
-)  # fmt: skip
+)
 ONE_CONFIDENCE = ("accuracy", "ece", "debiased_ece", "smooth_ece", "overconfidence_error", "skce")
 
 
@@ -133,8 +149,10 @@ def main() -> None:
             for name in COVERED:
                 sides = np.array([row[0][name] for row in rows])
                 below, inside, above = (100 * np.mean(sides == s) for s in (-1, 0, 1))
-                print(f"  {name:14s} {below:5.1f} {inside:6.1f} {above:5.1f}   "
-                      f"(truth {truth(t)[name]:.5f})")  # fmt: skip
+                print(
+                    f"  {name:14s} {below:5.1f} {inside:6.1f} {above:5.1f}   "
+                    f"(truth {truth(t)[name]:.5f})"
+                )
             for name in rows[0][1]:
                 share = 100 * np.mean([row[1][name] for row in rows])
                 print(f"  {name + ' test':18s} rejects {share:5.1f} %", flush=True)

@@ -143,8 +143,13 @@ def memory() -> list[tuple[str, ...]]:
     done = subprocess.run(
         [sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True
     )
-    return [("peak extra memory, mmce + mmce_weighted at N = 4,096",
-             f"{int(done.stdout) / 1024:.1f} MiB", "≤ 64 MiB")]  # fmt: skip
+    return [
+        (
+            "peak extra memory, mmce + mmce_weighted at N = 4,096",
+            f"{int(done.stdout) / 1024:.1f} MiB",
+            "≤ 64 MiB",
+        )
+    ]
 
 
 def main() -> None:

@@ -50,8 +50,17 @@ def claims(paper: str, published: dict[str, Verdict], ours: list[tuple[Claim, Ve
         if claim.paper == paper:
             said = published[claim.name]
             shown = f"{said.verdict}, {effect(said)}" if said.effect is not None else "–"
-            rows.append([claim.name, claim.statement, shown, f"**{verdict.verdict}**",
-                         effect(verdict), cases(verdict), verdict.reason])  # fmt: skip
+            rows.append(
+                [
+                    claim.name,
+                    claim.statement,
+                    shown,
+                    f"**{verdict.verdict}**",
+                    effect(verdict),
+                    cases(verdict),
+                    verdict.reason,
+                ]
+            )
     return markdown(head, rows)
 
 

@@ -18,8 +18,8 @@ from calibrant import metrics, plots
 from calibrant.calibrators import TemperatureScaling
 from calibrant.data import load
 from calibrant.examples import load_example
-from calibrant.inference import compare_runs
 from calibrant.predictions import Predictions
+from calibrant.results import compare_runs
 from calibrant.train import Recipe, predict, train
 
 FOLDER = Path(__file__).parents[1] / "docs" / "plots"
@@ -82,8 +82,14 @@ def run(runs: Path, name: str, seed: int) -> Path:
     """The folder of a run, trained if it is not there yet."""
     folder = runs / f"{list(OBJECTIVES).index(name)}-{seed}"
     if not (folder / "run.json").exists():
-        train(load("signals"), model="cnn1d", objective=OBJECTIVES[name], recipe=RECIPE, seed=seed,
-              out=folder)  # fmt: skip
+        train(
+            load("signals"),
+            model="cnn1d",
+            objective=OBJECTIVES[name],
+            recipe=RECIPE,
+            seed=seed,
+            out=folder,
+        )
         print(name, seed)
     return folder
 
@@ -97,8 +103,9 @@ def of_training(runs: Path) -> None:
     figure, axes = panels(1, 3, (13, 4.6))
     plots.training_curves(tables, quantity="ece", ax=axes[0])
     plots.training_curves(few, quantity="nll", split=True, ax=axes[1])
-    plots.training_curves(tables["cross-entropy"], quantity="error", part=("train", "test"),
-                          ax=axes[2])  # fmt: skip
+    plots.training_curves(
+        tables["cross-entropy"], quantity="error", part=("train", "test"), ax=axes[2]
+    )
     save(figure, "training")
 
     figure, axes = panels(1, 2, (10, 3.8))
@@ -137,9 +144,11 @@ def of_a_study(runs: Path) -> None:
     gains = {name: compare_runs(plain["cross-entropy"], plain[name]) for name in OBJECTIVES}
     del gains["cross-entropy"]
     figure, axes = panels(1, 2, (10, 3.4))
-    plots.effect_sizes({name: (100 * g.difference, 100 * g.low, 100 * g.high)
-                        for name, g in gains.items()},
-                       xlabel="ECE below that of cross-entropy (points)", ax=axes[0])  # fmt: skip
+    plots.effect_sizes(
+        {name: (100 * g.difference, 100 * g.low, 100 * g.high) for name, g in gains.items()},
+        xlabel="ECE below that of cross-entropy (points)",
+        ax=axes[0],
+    )
     points = {name: (100 * errors[name], 100 * np.mean(plain[name])) for name in OBJECTIVES}
     plots.pareto(points, xlabel="error in %", ylabel="ECE in %", ax=axes[1])
     save(figure, "choice")

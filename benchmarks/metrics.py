@@ -25,11 +25,13 @@ import torch
 import calibrant
 from calibrant import Predictions, metrics
 from calibrant.inference import intervals
-from calibrant.measure import PANEL
 from common import BENCHMARKS, best, fill, machine, table
 
 N, K = 50_000, 1_000
 STREAM_ROWS, STREAM_CLASSES, STREAM_SHARDS = 10_000_000, 10, 10
+
+
+PANEL = metrics.default_metrics("panel")
 
 
 def data() -> tuple[np.ndarray, np.ndarray]:
@@ -41,11 +43,15 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 
 def panel(z: np.ndarray, labels: np.ndarray) -> list[tuple[str, str, str]]:
     t, out = torch.from_numpy(z), torch.empty(z.shape)
-    times = best({
-        "floor": lambda: torch.log_softmax(t, 1, out=out),
-        "panel": lambda: calibrant.measure(Predictions(logits=z, labels=labels), intervals=False),
-        "classwise": lambda: metrics.classwise_ece(Predictions(logits=z, labels=labels)),
-    })  # fmt: skip
+    times = best(
+        {
+            "floor": lambda: torch.log_softmax(t, 1, out=out),
+            "panel": lambda: calibrant.measure(
+                Predictions(logits=z, labels=labels), intervals=False
+            ),
+            "classwise": lambda: metrics.classwise_ece(Predictions(logits=z, labels=labels)),
+        }
+    )
     tracemalloc.start()
     calibrant.measure(Predictions(logits=z, labels=labels), intervals=False)
     peak = tracemalloc.get_traced_memory()[1]
@@ -69,21 +75,32 @@ def peers(z: np.ndarray, labels: np.ndarray) -> list[tuple[str, str, str]]:
     array = probs.numpy()
     rows = []
     for what, ours, torchmetrics, netcal in (
-        ("logits", lambda: Predictions(logits=z, labels=labels), t,
-         lambda: torch.softmax(t, 1).numpy()),
+        (
+            "logits",
+            lambda: Predictions(logits=z, labels=labels),
+            t,
+            lambda: torch.softmax(t, 1).numpy(),
+        ),
         ("probabilities", lambda: Predictions(probs=array, labels=labels), probs, lambda: array),
-    ):  # fmt: skip
-        times = best({
-            "calibrant": lambda ours=ours: metrics.ece(ours()),
-            "torchmetrics": lambda x=torchmetrics: multiclass_calibration_error(
-                x, y, num_classes=K),
-            "netcal": lambda x=netcal: ECE(15).measure(x(), labels),
-        }, rounds=5)  # fmt: skip
+    ):
+        times = best(
+            {
+                "calibrant": lambda ours=ours: metrics.ece(ours()),
+                "torchmetrics": lambda x=torchmetrics: multiclass_calibration_error(
+                    x, y, num_classes=K
+                ),
+                "netcal": lambda x=netcal: ECE(15).measure(x(), labels),
+            },
+            rounds=5,
+        )
         rows += [
-            (f"ECE from {what}, against {name}",
-             f"{times['calibrant'] / times[name]:.3f} × its time", "≤ 0.333")
+            (
+                f"ECE from {what}, against {name}",
+                f"{times['calibrant'] / times[name]:.3f} × its time",
+                "≤ 0.333",
+            )
             for name in ("torchmetrics", "netcal")
-        ]  # fmt: skip
+        ]
     return rows
 
 
@@ -139,8 +156,9 @@ def stream() -> list[tuple[str, str, str]]:
                 np.stack([c.to_numpy() for c in batch.columns[1:]])
 
         times = best({"scan": scan, "columns": columns}, rounds=5)
-        done = subprocess.run([sys.executable, "-c", STREAM_CODE, *files], capture_output=True,
-                              text=True, check=True)  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", STREAM_CODE, *files], capture_output=True, text=True, check=True
+        )
         seconds, memory = map(float, done.stdout.split())
     rows = f"{STREAM_ROWS:,} × {STREAM_CLASSES} from Parquet"
     return [
@@ -155,13 +173,22 @@ def imports() -> list[tuple[str, str, str]]:
     def load(code: str) -> Callable[[], object]:
         return lambda: subprocess.run([sys.executable, "-c", code], check=True)
 
-    times = best({"numpy": load("import numpy"), "calibrant": load("import calibrant"),
-                  "python": load("pass")}, rounds=5)  # fmt: skip
+    times = best(
+        {
+            "numpy": load("import numpy"),
+            "calibrant": load("import calibrant"),
+            "python": load("pass"),
+        },
+        rounds=5,
+    )
     return [
-        ("import calibrant (Python's own start taken off)",
-         f"{times['calibrant'] - times['python']:.3f} s", "< 0.3 s"),
+        (
+            "import calibrant (Python's own start taken off)",
+            f"{times['calibrant'] - times['python']:.3f} s",
+            "< 0.3 s",
+        ),
         ("… of which NumPy", f"{times['numpy'] - times['python']:.3f} s", ""),
-    ]  # fmt: skip
+    ]
 
 
 def main() -> None:

@@ -153,8 +153,9 @@ def pairs(p: Array) -> Array:
     return np.stack([1 - p, p], axis=1)
 
 
-def named_metric(name: str, labels: Array, *, logits: Array | None = None,
-                 probs: Array | None = None) -> float:  # fmt: skip
+def named_metric(
+    name: str, labels: Array, *, logits: Array | None = None, probs: Array | None = None
+) -> float:
     """A metric of probmetrics."""
     wanted, y = Metrics.from_names([name]), tensor(labels)
     if logits is not None:
@@ -210,13 +211,14 @@ def temperature_calls(z: Array, y: Array, kind: type = np.float64) -> Calls:
     """The temperature each package fits to logits; netcal takes probabilities, of this type."""
     p = softmax(z.astype(np.float64)).astype(kind)
     return {
-        "Calibrant": lambda: calibrators.TemperatureScaling()
-        .fit(Predictions(logits=z, labels=y)).temperature_,
+        "Calibrant": lambda: (
+            calibrators.TemperatureScaling().fit(Predictions(logits=z, labels=y)).temperature_
+        ),
         "netcal": lambda: netcal_temperature(p, y),
         "scikit-learn": lambda: sklearn_temperature(z, y),
         "torch-uncertainty": lambda: uncertainty_temperature(z, y),
         "probmetrics": lambda: probmetrics_temperature(z, y),
-    }  # fmt: skip
+    }
 
 
 def after(calls: Calls, change: Callable[[float], float]) -> Calls:
@@ -230,8 +232,10 @@ def after(calls: Calls, change: Callable[[float], float]) -> Calls:
 def exact_ece(confidence: Array, correct: Array, bins: int = 15) -> float:
     """Bin by bin, sums without rounding; 1.0 in the last bin."""
     index = np.clip(np.ceil(confidence.astype(np.float64) * bins).astype(int) - 1, 0, bins - 1)
-    gaps = [math.fsum(correct[index == b]) - math.fsum(confidence[index == b].astype(np.float64))
-            for b in np.unique(index)]  # fmt: skip
+    gaps = [
+        math.fsum(correct[index == b]) - math.fsum(confidence[index == b].astype(np.float64))
+        for b in np.unique(index)
+    ]
     return math.fsum(abs(gap) for gap in gaps) / len(confidence)
 
 
@@ -292,17 +296,24 @@ def exact_isotonic(x: Array, y: Array) -> Array:
     """By the max-min formula."""
     y = y[np.argsort(x)].astype(float)
     n = len(y)
-    return np.array([max(min(y[a : b + 1].mean() for b in range(i, n)) for a in range(i + 1))
-                     for i in range(n)])  # fmt: skip
+    return np.array(
+        [max(min(y[a : b + 1].mean() for b in range(i, n)) for a in range(i + 1)) for i in range(n)]
+    )
 
 
 def exact_mmce(confidence: Array, correct: Array) -> float:
     r = correct - confidence
     n = len(r)
-    return math.sqrt(math.fsum(
-        r[i] * r[j] * math.exp(-2.5 * abs(confidence[i] - confidence[j]))
-        for i in range(n) for j in range(n)
-    )) / n  # fmt: skip
+    return (
+        math.sqrt(
+            math.fsum(
+                r[i] * r[j] * math.exp(-2.5 * abs(confidence[i] - confidence[j]))
+                for i in range(n)
+                for j in range(n)
+            )
+        )
+        / n
+    )
 
 
 # --- inputs -----------------------------------------------------------------------------------
@@ -339,33 +350,60 @@ def ordinary() -> list[Case]:
     brier = float(np.mean([math.fsum((a - b) ** 2) for a, b in zip(p, onehot, strict=True)]))
     double = p.astype(np.float64)
     return [
-        Case("ECE of ordinary probabilities", exact, ece_calls(p, y),
-             "The plain case: 1,000 samples, 5 classes, 15 bins. All agree."),
-        Case("Largest gap of a bin (MCE) of the same", largest, {
-            "Calibrant": lambda: metrics.mce(Predictions(probs=p, labels=y)),
-            "netcal": lambda: netcal.metrics.MCE(15).measure(p, y),
-            "torchmetrics": lambda: multiclass_calibration_error(
-                tensor(p), tensor(y), num_classes=5, norm="max"),
-            "torch-uncertainty": lambda: uncertainty().metrics.CalibrationError(
-                task="multiclass", num_classes=5, num_bins=15, norm="max")(tensor(p), tensor(y)),
-            "probmetrics": lambda: named_metric("mce-15", y, probs=p),
-        }, "All agree."),
-        Case("Brier score of the same", brier, {
-            "Calibrant": lambda: metrics.brier(Predictions(probs=p, labels=y)),
-            "scikit-learn": lambda: brier_score_loss(y, double),
-            "torch-uncertainty": lambda: uncertainty().metrics.BrierScore(num_classes=5)(
-                tensor(p), tensor(y)),
-            "probmetrics": lambda: named_metric("brier", y, probs=p),
-        }, "Summed over the classes (0 to 2). All agree."),
-        Case("MMCE of the same, 200 samples", exact_mmce(*top(double[:200], y[:200])), {
-            "Calibrant": lambda: metrics.mmce(Predictions(probs=p[:200], labels=y[:200])),
-            "netcal": lambda: netcal.metrics.MMCE().measure(double[:200], y[:200]),
-        }, "Kernel error without bins. Both agree."),
-        Case("Debiased L2 error of the same, equal mass", exact_debiased(*top(double, y)), {
-            "Calibrant": lambda: metrics.debiased_ece(Predictions(probs=double, labels=y)),
-            "uncertainty-calibration": lambda: kumar.get_top_calibration_error(double, y, p=2),
-        }, "Their estimator, the noise of the bins taken off. Both agree."),
-    ]  # fmt: skip
+        Case(
+            "ECE of ordinary probabilities",
+            exact,
+            ece_calls(p, y),
+            "The plain case: 1,000 samples, 5 classes, 15 bins. All agree.",
+        ),
+        Case(
+            "Largest gap of a bin (MCE) of the same",
+            largest,
+            {
+                "Calibrant": lambda: metrics.mce(Predictions(probs=p, labels=y)),
+                "netcal": lambda: netcal.metrics.MCE(15).measure(p, y),
+                "torchmetrics": lambda: multiclass_calibration_error(
+                    tensor(p), tensor(y), num_classes=5, norm="max"
+                ),
+                "torch-uncertainty": lambda: uncertainty().metrics.CalibrationError(
+                    task="multiclass", num_classes=5, num_bins=15, norm="max"
+                )(tensor(p), tensor(y)),
+                "probmetrics": lambda: named_metric("mce-15", y, probs=p),
+            },
+            "All agree.",
+        ),
+        Case(
+            "Brier score of the same",
+            brier,
+            {
+                "Calibrant": lambda: metrics.brier(Predictions(probs=p, labels=y)),
+                "scikit-learn": lambda: brier_score_loss(y, double),
+                "torch-uncertainty": lambda: uncertainty().metrics.BrierScore(num_classes=5)(
+                    tensor(p), tensor(y)
+                ),
+                "probmetrics": lambda: named_metric("brier", y, probs=p),
+            },
+            "Summed over the classes (0 to 2). All agree.",
+        ),
+        Case(
+            "MMCE of the same, 200 samples",
+            exact_mmce(*top(double[:200], y[:200])),
+            {
+                "Calibrant": lambda: metrics.mmce(Predictions(probs=p[:200], labels=y[:200])),
+                "netcal": lambda: netcal.metrics.MMCE().measure(double[:200], y[:200]),
+            },
+            "Kernel error without bins. Both agree.",
+        ),
+        Case(
+            "Debiased L2 error of the same, equal mass",
+            exact_debiased(*top(double, y)),
+            {
+                "Calibrant": lambda: metrics.debiased_ece(Predictions(probs=double, labels=y)),
+                "uncertainty-calibration": lambda: kumar.get_top_calibration_error(double, y, p=2),
+            },
+            "Their estimator, the noise of the bins taken off. Both agree.",
+        ),
+    ]
 
 
 def edges() -> list[Case]:
@@ -378,19 +416,28 @@ def edges() -> list[Case]:
     two, of_two = of_confidence(np.tile([0.55, 0.75, 0.95], 20), np.arange(60) % 4 > 0, k=4)
     of_two = of_two % 2
     return [
-        Case("ECE, half the confidences exactly 1.0", exact_ece(confidence, correct),
-             ece_calls(p, y),
-             "Saturated networks say 1.0. It belongs in the last bin; torchmetrics counts it in a "
-             "hidden one after it (torchmetrics #3510)."),
-        Case("ECE from logits between 0 and 1", exact_ece(*top(softmax(inside), labels)),
-             logit_calls(inside, labels),
-             "torchmetrics guesses from the values whether scores are logits, batch by batch. "
-             "netcal and uncertainty-calibration take probabilities only."),
-        Case("ECE where 2 of 4 classes occur", exact_ece(*top(two, of_two)),
-             ece_calls(two, of_two),
-             "A subset, a shard or a rare class. netcal takes two labels for a problem of two "
-             "classes; probmetrics drops the classes that do not occur and rescales the rest."),
-    ]  # fmt: skip
+        Case(
+            "ECE, half the confidences exactly 1.0",
+            exact_ece(confidence, correct),
+            ece_calls(p, y),
+            "Saturated networks say 1.0. It belongs in the last bin; torchmetrics counts it in a "
+            "hidden one after it (torchmetrics #3510).",
+        ),
+        Case(
+            "ECE from logits between 0 and 1",
+            exact_ece(*top(softmax(inside), labels)),
+            logit_calls(inside, labels),
+            "torchmetrics guesses from the values whether scores are logits, batch by batch. "
+            "netcal and uncertainty-calibration take probabilities only.",
+        ),
+        Case(
+            "ECE where 2 of 4 classes occur",
+            exact_ece(*top(two, of_two)),
+            ece_calls(two, of_two),
+            "A subset, a shard or a rare class. netcal takes two labels for a problem of two "
+            "classes; probmetrics drops the classes that do not occur and rescales the rest.",
+        ),
+    ]
 
 
 def logit_calls(z: Array, y: Array, bins: int = 15) -> Calls:
@@ -413,10 +460,14 @@ def large() -> list[Case]:
     correct = rng.random(n) < 0.96
     p, y = of_confidence(confidence, correct)
     return [
-        Case("ECE of a million samples", exact_ece(p.max(axis=1), correct), ece_calls(p, y),
-             "The pixels of a few pictures. torchmetrics' multiclass metric adds up counts and "
-             "confidences one by one in float32, whatever it is given (PyTorch #124783)."),
-    ]  # fmt: skip
+        Case(
+            "ECE of a million samples",
+            exact_ece(p.max(axis=1), correct),
+            ece_calls(p, y),
+            "The pixels of a few pictures. torchmetrics' multiclass metric adds up counts and "
+            "confidences one by one in float32, whatever it is given (PyTorch #124783).",
+        ),
+    ]
 
 
 def binned() -> list[Case]:
@@ -428,21 +479,33 @@ def binned() -> list[Case]:
     absent = softmax(z.astype(np.float64))
     drawn = np.where(drawn == 3, 0, drawn)
     return [
-        Case("Adaptive ECE, two tied groups that are calibrated", 0.0, {
-            "Calibrant": lambda: metrics.adaptive_ece(Predictions(probs=p, labels=y), bins=10),
-            "netcal": lambda: netcal.metrics.ECE(10, equal_intervals=False).measure(p, y),
-            "torch-uncertainty": lambda: uncertainty().metrics.AdaptiveCalibrationError(
-                task="multiclass", num_classes=3, num_bins=10)(t, labels),
-            "uncertainty-calibration": lambda: kumar.get_ece_em(p, y, num_bins=10),
-        }, "50 samples say 0.6 and 60 % are right, 50 say 0.9 and 90 % are right. Cutting through "
-           "equal confidences makes an error out of the order of the samples."),
-        Case("Classwise ECE, a class never occurs", exact_classwise(absent, drawn), {
-            "Calibrant": lambda: metrics.classwise_ece(Predictions(probs=absent, labels=drawn)),
-            "torch-uncertainty": lambda: uncertainty().metrics.ClasswiseCalibrationError(
-                num_classes=4, num_bins=15)(tensor(absent), tensor(drawn)),
-            "uncertainty-calibration": lambda: kumar.get_ece(absent, drawn, mode="marginal"),
-        }, "The probability given to a class that never comes is an error too. All agree."),
-    ]  # fmt: skip
+        Case(
+            "Adaptive ECE, two tied groups that are calibrated",
+            0.0,
+            {
+                "Calibrant": lambda: metrics.adaptive_ece(Predictions(probs=p, labels=y), bins=10),
+                "netcal": lambda: netcal.metrics.ECE(10, equal_intervals=False).measure(p, y),
+                "torch-uncertainty": lambda: uncertainty().metrics.AdaptiveCalibrationError(
+                    task="multiclass", num_classes=3, num_bins=10
+                )(t, labels),
+                "uncertainty-calibration": lambda: kumar.get_ece_em(p, y, num_bins=10),
+            },
+            "50 samples say 0.6 and 60 % are right, 50 say 0.9 and 90 % are right. Cutting through "
+            "equal confidences makes an error out of the order of the samples.",
+        ),
+        Case(
+            "Classwise ECE, a class never occurs",
+            exact_classwise(absent, drawn),
+            {
+                "Calibrant": lambda: metrics.classwise_ece(Predictions(probs=absent, labels=drawn)),
+                "torch-uncertainty": lambda: uncertainty().metrics.ClasswiseCalibrationError(
+                    num_classes=4, num_bins=15
+                )(tensor(absent), tensor(drawn)),
+                "uncertainty-calibration": lambda: kumar.get_ece(absent, drawn, mode="marginal"),
+            },
+            "The probability given to a class that never comes is an error too. All agree.",
+        ),
+    ]
 
 
 def smooth() -> list[Case]:
@@ -456,19 +519,27 @@ def smooth() -> list[Case]:
         return {
             "Calibrant": lambda: metrics.smooth_ece(Predictions(probs=p, labels=y)),
             "torch-uncertainty": lambda: uncertainty().metrics.SmoothCalibrationError(
-                kernel_type="reflected")(single, tensor(y)),
+                kernel_type="reflected"
+            )(single, tensor(y)),
             "probmetrics": lambda: named_metric("smece", y, probs=p),
-        }  # fmt: skip
+        }
 
     right = rng.random(300) < 0.6
     return [
-        Case("Smooth ECE, confidences below 0.95", exact_smooth(inner, right),
-             calls(inner, right), "Away from 0 and 1 all agree."),
-        Case("Smooth ECE, most confidences exactly 1.0", exact_smooth(saturated, right),
-             calls(saturated, right),
-             "Reflecting the grid about its end point gives samples at exactly 1 half their weight."
-             " probmetrics calls relplot."),
-    ]  # fmt: skip
+        Case(
+            "Smooth ECE, confidences below 0.95",
+            exact_smooth(inner, right),
+            calls(inner, right),
+            "Away from 0 and 1 all agree.",
+        ),
+        Case(
+            "Smooth ECE, most confidences exactly 1.0",
+            exact_smooth(saturated, right),
+            calls(saturated, right),
+            "Reflecting the grid about its end point gives samples at exactly 1 half their weight."
+            " probmetrics calls relplot.",
+        ),
+    ]
 
 
 def ranking() -> list[Case]:
@@ -483,21 +554,33 @@ def ranking() -> list[Case]:
     labels = np.array([1, 0, 1])
     p = softmax(confident)
     return [
-        Case("AURC where every confidence prints as 1.0", float(risk.mean()), {
-            "Calibrant": lambda: metrics.aurc(Predictions(logits=z, labels=y)),
-            "torch-uncertainty": lambda: uncertainty().metrics.AURC()(tensor(softmax(z)),
-                                                                      tensor(y)),
-        }, "The logits still rank the samples; float64 probabilities no longer do, and the order "
-           "of the samples decides instead."),
-        Case("NLL with one confident mistake", exact_nll(confident, labels), {
-            "Calibrant": lambda: metrics.nll(Predictions(logits=confident, labels=labels)),
-            "scikit-learn": lambda: log_loss(labels, p, labels=[0, 1, 2]),
-            "torch-uncertainty": lambda: uncertainty().metrics.CategoricalNLL()(
-                tensor(p), tensor(labels)),
-            "probmetrics": lambda: named_metric("logloss", labels, logits=confident),
-        }, "A logit 200 below the top. scikit-learn's log_loss takes probabilities and cuts them "
-           "off at 2e-16."),
-    ]  # fmt: skip
+        Case(
+            "AURC where every confidence prints as 1.0",
+            float(risk.mean()),
+            {
+                "Calibrant": lambda: metrics.aurc(Predictions(logits=z, labels=y)),
+                "torch-uncertainty": lambda: uncertainty().metrics.AURC()(
+                    tensor(softmax(z)), tensor(y)
+                ),
+            },
+            "The logits still rank the samples; float64 probabilities no longer do, and the order "
+            "of the samples decides instead.",
+        ),
+        Case(
+            "NLL with one confident mistake",
+            exact_nll(confident, labels),
+            {
+                "Calibrant": lambda: metrics.nll(Predictions(logits=confident, labels=labels)),
+                "scikit-learn": lambda: log_loss(labels, p, labels=[0, 1, 2]),
+                "torch-uncertainty": lambda: uncertainty().metrics.CategoricalNLL()(
+                    tensor(p), tensor(labels)
+                ),
+                "probmetrics": lambda: named_metric("logloss", labels, logits=confident),
+            },
+            "A logit 200 below the top. scikit-learn's log_loss takes probabilities and cuts them "
+            "off at 2e-16.",
+        ),
+    ]
 
 
 def interval() -> list[Case]:
@@ -514,27 +597,35 @@ def interval() -> list[Case]:
     def theirs() -> float:
         np.random.seed(0)  # noqa: NPY002 - it draws from the global generator
         low, _, high = kumar.get_calibration_error_uncertainties(
-            p, y, p=1, alpha=0.1, mode="top-label")  # fmt: skip
+            p, y, p=1, alpha=0.1, mode="top-label"
+        )
         return high - low
 
     def wrapped() -> float:
         torch.manual_seed(0)
-        metric = BootStrapper(MulticlassCalibrationError(3), num_bootstraps=400,
-                              quantile=torch.tensor([0.05, 0.95]))  # fmt: skip
+        metric = BootStrapper(
+            MulticlassCalibrationError(3), num_bootstraps=400, quantile=torch.tensor([0.05, 0.95])
+        )
         metric.update(tensor(p), tensor(y))
         low, high = metric.compute()["quantile"]
         return (high - low).item()
 
     return [
-        Case("Width of a 90 % interval of the ECE", exact, {
-            "Calibrant": ours,
-            "torchmetrics": wrapped,
-            "uncertainty-calibration": theirs,
-        }, "All confidences are 0.9 and 60 % are right, so the ECE is a mean and the width is "
-           "known (within 20 % counts as right: bootstraps vary). uncertainty-calibration takes "
-           "alpha = 0.1 for 0.1 per cent, so its 90 % interval is a 99.9 % interval (its "
-           "#13 asks about such details). torchmetrics: its BootStrapper.", 0.2),
-    ]  # fmt: skip
+        Case(
+            "Width of a 90 % interval of the ECE",
+            exact,
+            {
+                "Calibrant": ours,
+                "torchmetrics": wrapped,
+                "uncertainty-calibration": theirs,
+            },
+            "All confidences are 0.9 and 60 % are right, so the ECE is a mean and the width is "
+            "known (within 20 % counts as right: bootstraps vary). uncertainty-calibration takes "
+            "alpha = 0.1 for 0.1 per cent, so its 90 % interval is a 99.9 % interval (its "
+            "#13 asks about such details). torchmetrics: its BootStrapper.",
+            0.2,
+        ),
+    ]
 
 
 # --- cases: repairing -------------------------------------------------------------------------
@@ -544,16 +635,28 @@ def temperatures() -> list[Case]:
     cases = []
     for true, kind, name, why in (
         (2.0, np.float64, "2", "The plain case. All agree."),
-        (2.0, np.float32, "2, all in float32", "Networks give float32. netcal's finite differences "
-         "drown in its rounding, and it stays at T = 1 (netcal #48, #61)."),
+        (
+            2.0,
+            np.float32,
+            "2, all in float32",
+            "Networks give float32. netcal's finite differences "
+            "drown in its rounding, and it stays at T = 1 (netcal #48, #61).",
+        ),
         (6.0, np.float64, "6", "A very overconfident network. All agree."),
-        (20.0, np.float64, "20", "An extreme one. torch-uncertainty's LBFGS has no line search and "
-         "ends near T = 0; netcal has clipped the probabilities that it turns into logits."),
-    ):  # fmt: skip
+        (
+            20.0,
+            np.float64,
+            "20",
+            "An extreme one. torch-uncertainty's LBFGS has no line search and "
+            "ends near T = 0; netcal has clipped the probabilities that it turns into logits.",
+        ),
+    ):
         z, y = draw(2000, 10, true, np.float32)
         least = exact_nll(z, y, best_temperature(z, y))
-        calls = after(temperature_calls(z, y, kind),
-                      lambda t, z=z, y=y, least=least: exact_nll(z, y, t) - least)  # fmt: skip
+        calls = after(
+            temperature_calls(z, y, kind),
+            lambda t, z=z, y=y, least=least: exact_nll(z, y, t) - least,
+        )
         cases.append(Case(f"Temperature, true T = {name}: excess NLL", 0.0, calls, why))
     return [*cases, attribute()]
 
@@ -562,11 +665,16 @@ def attribute() -> Case:
     z, y = draw(2000, 10, 2.0)
     p, theirs = softmax(z.astype(np.float64)), netcal.scaling.TemperatureScaling()
     calls = temperature_calls(z, y)
-    return Case("What the attribute called temperature holds", best_temperature(z, y), {
-        "Calibrant": calls["Calibrant"],
-        "netcal": lambda: theirs.fit(p, y).temperature[0],
-        "torch-uncertainty": calls["torch-uncertainty"],
-    }, "To divide your logits by it. netcal's is the inverse.")  # fmt: skip
+    return Case(
+        "What the attribute called temperature holds",
+        best_temperature(z, y),
+        {
+            "Calibrant": calls["Calibrant"],
+            "netcal": lambda: theirs.fit(p, y).temperature[0],
+            "torch-uncertainty": calls["torch-uncertainty"],
+        },
+        "To divide your logits by it. netcal's is the inverse.",
+    )
 
 
 def vector() -> list[Case]:
@@ -597,13 +705,20 @@ def vector() -> list[Case]:
         return excess(scaler.predict_proba_torch(CategoricalLogits(single)).get_probs().numpy())
 
     return [
-        Case("Vector scaling, classes preferred unequally: excess NLL", 0.0, {
-            "Calibrant": ours,
-            "netcal": lambda: excess(netcal.scaling.LogisticCalibration().fit(p, y).transform(p)),
-            "torch-uncertainty": uncertain,
-            "probmetrics": theirs,
-        }, "Guo et al. give each class a scale and an offset. torch-uncertainty has no offsets."),
-    ]  # fmt: skip
+        Case(
+            "Vector scaling, classes preferred unequally: excess NLL",
+            0.0,
+            {
+                "Calibrant": ours,
+                "netcal": lambda: excess(
+                    netcal.scaling.LogisticCalibration().fit(p, y).transform(p)
+                ),
+                "torch-uncertainty": uncertain,
+                "probmetrics": theirs,
+            },
+            "Guo et al. give each class a scale and an offset. torch-uncertainty has no offsets.",
+        ),
+    ]
 
 
 def hard_temperatures() -> list[Case]:
@@ -612,19 +727,29 @@ def hard_temperatures() -> list[Case]:
     two = np.where(y < 2, y, 0)
     least = exact_nll(z, two, best_temperature(z, two))
     return [
-        Case("Temperature, 2 of 5 classes occur: excess NLL", 0.0,
-             after(temperature_calls(z, two), lambda t: exact_nll(z, two, t) - least),
-             "As in case 8, in a fit: the scores say how many classes there are. scikit-learn goes "
-             "by the labels, and raises where a class is absent."),
-        Case("Temperature, every label right: NLL", 0.0,
-             after(temperature_calls(z, right), lambda t: exact_nll(z, right, t)),
-             "No best T exists: the NLL falls to 0 as T does. Any small T above 0 will do: an NLL "
-             "under 0.01 counts as right.", near_zero=0.01),
-        Case("Temperature, labels against the logits: share of predictions kept", 1.0,
-             after(temperature_calls(z, reverse), lambda t: float(t > 0)),
-             "Temperature scaling promises to keep every prediction. A negative T turns them all "
-             "round."),
-    ]  # fmt: skip
+        Case(
+            "Temperature, 2 of 5 classes occur: excess NLL",
+            0.0,
+            after(temperature_calls(z, two), lambda t: exact_nll(z, two, t) - least),
+            "As in case 8, in a fit: the scores say how many classes there are. scikit-learn goes "
+            "by the labels, and raises where a class is absent.",
+        ),
+        Case(
+            "Temperature, every label right: NLL",
+            0.0,
+            after(temperature_calls(z, right), lambda t: exact_nll(z, right, t)),
+            "No best T exists: the NLL falls to 0 as T does. Any small T above 0 will do: an NLL "
+            "under 0.01 counts as right.",
+            near_zero=0.01,
+        ),
+        Case(
+            "Temperature, labels against the logits: share of predictions kept",
+            1.0,
+            after(temperature_calls(z, reverse), lambda t: float(t > 0)),
+            "Temperature scaling promises to keep every prediction. A negative T turns them all "
+            "round.",
+        ),
+    ]
 
 
 def platt() -> list[Case]:
@@ -644,8 +769,11 @@ def platt() -> list[Case]:
         return float(-np.mean(np.log(np.where(y == 1, q, 1 - q)))) - least
 
     def sklearn_platt(kind: type, x: Array) -> float:
-        return excess(CalibratedClassifierCV(FrozenEstimator(kind(2)), method="sigmoid")
-                      .fit(x, y).predict_proba(x)[:, 1])  # fmt: skip
+        return excess(
+            CalibratedClassifierCV(FrozenEstimator(kind(2)), method="sigmoid")
+            .fit(x, y)
+            .predict_proba(x)[:, 1]
+        )
 
     def theirs() -> float:
         scaler = kumar.PlattCalibrator(3000, 10)
@@ -656,24 +784,38 @@ def platt() -> list[Case]:
         return excess(calibrators.Platt().fit(b).transform(b).probs[:, 1])
 
     return [
-        Case("Platt scaling of probabilities: excess NLL", 0.0, {
-            "Calibrant": lambda: ours(Predictions.from_binary(probs=p, labels=y)),
-            "netcal": lambda: excess(netcal.scaling.LogisticCalibration().fit(p, y).transform(p)),
-            "scikit-learn": lambda: sklearn_platt(GivenProbabilities, pair),
-            "probmetrics": lambda: excess(
-                pm.get_calibrator("platt").fit(pair, y).predict_proba(pair)[:, 1]),
-            "uncertainty-calibration": theirs,
-        }, "A logistic curve belongs on log-odds. scikit-learn puts it on the probabilities "
-           "themselves when the classifier has predict_proba (scikit-learn #34312), and "
-           "probmetrics' \"platt\" calls scikit-learn."),
-        Case("Platt scaling of logits: excess NLL", 0.0, {
-            "Calibrant": lambda: ours(Predictions.from_binary(logits=odds, labels=y)),
-            "scikit-learn": lambda: sklearn_platt(GivenLogits, odds[:, None]),
-            "probmetrics": lambda: excess(
-                pm.get_calibrator("affine-scaling").fit(pair, y).predict_proba(pair)[:, 1]),
-        }, "Given log-odds, all agree. probmetrics: its \"affine-scaling\", the same curve; its "
-           "\"platt-logits\" raises on any input."),
-    ]  # fmt: skip
+        Case(
+            "Platt scaling of probabilities: excess NLL",
+            0.0,
+            {
+                "Calibrant": lambda: ours(Predictions.from_binary(probs=p, labels=y)),
+                "netcal": lambda: excess(
+                    netcal.scaling.LogisticCalibration().fit(p, y).transform(p)
+                ),
+                "scikit-learn": lambda: sklearn_platt(GivenProbabilities, pair),
+                "probmetrics": lambda: excess(
+                    pm.get_calibrator("platt").fit(pair, y).predict_proba(pair)[:, 1]
+                ),
+                "uncertainty-calibration": theirs,
+            },
+            "A logistic curve belongs on log-odds. scikit-learn puts it on the probabilities "
+            "themselves when the classifier has predict_proba (scikit-learn #34312), and "
+            'probmetrics\' "platt" calls scikit-learn.',
+        ),
+        Case(
+            "Platt scaling of logits: excess NLL",
+            0.0,
+            {
+                "Calibrant": lambda: ours(Predictions.from_binary(logits=odds, labels=y)),
+                "scikit-learn": lambda: sklearn_platt(GivenLogits, odds[:, None]),
+                "probmetrics": lambda: excess(
+                    pm.get_calibrator("affine-scaling").fit(pair, y).predict_proba(pair)[:, 1]
+                ),
+            },
+            'Given log-odds, all agree. probmetrics: its "affine-scaling", the same curve; its '
+            '"platt-logits" raises on any input.',
+        ),
+    ]
 
 
 def binned_by_us(p: Array, y: Array, bins: int, binning: str) -> Array:
@@ -692,12 +834,16 @@ def equal_mass_calls(p: Array, y: Array, bins: int) -> dict[str, Callable[[], Ar
 
     return {
         "Calibrant": lambda: binned_by_us(p, y, bins, "mass"),
-        "netcal": lambda: netcal.binning.HistogramBinning(bins, equal_intervals=False)
-        .fit(p, y).transform(p),
-        "probmetrics": lambda: pm.BinaryHistogramBinningCalibrator(bins, "quantile")
-        .fit(pairs(p), y).predict_proba(pairs(p))[:, 1],
+        "netcal": lambda: (
+            netcal.binning.HistogramBinning(bins, equal_intervals=False).fit(p, y).transform(p)
+        ),
+        "probmetrics": lambda: (
+            pm.BinaryHistogramBinningCalibrator(bins, "quantile")
+            .fit(pairs(p), y)
+            .predict_proba(pairs(p))[:, 1]
+        ),
         "uncertainty-calibration": theirs,
-    }  # fmt: skip
+    }
 
 
 def equal_mass() -> list[Case]:
@@ -706,15 +852,25 @@ def equal_mass() -> list[Case]:
     more = (np.arange(1000) + 0.5) / 1000
     labels = (np.arange(1000) * 0.618 % 1 < more).astype(int)
     return [
-        Case("Histogram binning, equal mass: one value", float(y[30:40].mean()),
-             {name: lambda call=call: call()[35]
-              for name, call in equal_mass_calls(p, y, 10).items()},
-             "100 samples, 10 bins. netcal fits it but cannot apply it."),
-        Case("Histogram binning, equal mass: how many values", 15.0,
-             {name: lambda call=call: float(len(np.unique(np.round(call(), 9))))
-              for name, call in equal_mass_calls(more, labels, 15).items()},
-             "15 bins give 15 values, also where 1,000 samples do not fall evenly into them."),
-    ]  # fmt: skip
+        Case(
+            "Histogram binning, equal mass: one value",
+            float(y[30:40].mean()),
+            {
+                name: lambda call=call: call()[35]
+                for name, call in equal_mass_calls(p, y, 10).items()
+            },
+            "100 samples, 10 bins. netcal fits it but cannot apply it.",
+        ),
+        Case(
+            "Histogram binning, equal mass: how many values",
+            15.0,
+            {
+                name: lambda call=call: float(len(np.unique(np.round(call(), 9))))
+                for name, call in equal_mass_calls(more, labels, 15).items()
+            },
+            "15 bins give 15 values, also where 1,000 samples do not fall evenly into them.",
+        ),
+    ]
 
 
 def equal_width() -> list[Case]:
@@ -727,15 +883,23 @@ def equal_width() -> list[Case]:
         return c(tensor(z)).sigmoid()[30].item()
 
     return [
-        Case("Histogram binning, equal width: the value at 0.5", (14 / 40, 30 / 40), {
-            "Calibrant": lambda: binned_by_us(p, y, 10, "width")[30],
-            "netcal": lambda: netcal.binning.HistogramBinning(10).fit(p, y).transform(p)[30],
-            "torch-uncertainty": uncertain,
-            "probmetrics": lambda: pm.BinaryHistogramBinningCalibrator(10)
-            .fit(pairs(p), y).predict_proba(pairs(p))[30, 1],
-        }, "0.5 may be counted with the bin below or with the one above: either answer is right. "
-           "netcal counts it with one and reads it from the other."),
-    ]  # fmt: skip
+        Case(
+            "Histogram binning, equal width: the value at 0.5",
+            (14 / 40, 30 / 40),
+            {
+                "Calibrant": lambda: binned_by_us(p, y, 10, "width")[30],
+                "netcal": lambda: netcal.binning.HistogramBinning(10).fit(p, y).transform(p)[30],
+                "torch-uncertainty": uncertain,
+                "probmetrics": lambda: (
+                    pm.BinaryHistogramBinningCalibrator(10)
+                    .fit(pairs(p), y)
+                    .predict_proba(pairs(p))[30, 1]
+                ),
+            },
+            "0.5 may be counted with the bin below or with the one above: either answer is right. "
+            "netcal counts it with one and reads it from the other.",
+        ),
+    ]
 
 
 def monotone() -> list[Case]:
@@ -759,16 +923,23 @@ def monotone() -> list[Case]:
         return mean_score(c(tensor(z)).softmax(1)[:, 1].numpy())
 
     return [
-        Case("Isotonic regression: squared error of the fit", mean_score(exact), {
-            "Calibrant": ours,
-            "netcal": lambda: mean_score(
-                netcal.binning.IsotonicRegression().fit(p, y).transform(p)),
-            "scikit-learn": lambda: mean_score(IsotonicRegression().fit(p, y).predict(p)),
-            "torch-uncertainty": uncertain,
-            "probmetrics": lambda: mean_score(
-                pm.get_calibrator("isotonic").fit(pair, y).predict_proba(pair)[:, 1]),
-        }, "All agree; all but Calibrant call scikit-learn."),
-    ]  # fmt: skip
+        Case(
+            "Isotonic regression: squared error of the fit",
+            mean_score(exact),
+            {
+                "Calibrant": ours,
+                "netcal": lambda: mean_score(
+                    netcal.binning.IsotonicRegression().fit(p, y).transform(p)
+                ),
+                "scikit-learn": lambda: mean_score(IsotonicRegression().fit(p, y).predict(p)),
+                "torch-uncertainty": uncertain,
+                "probmetrics": lambda: mean_score(
+                    pm.get_calibrator("isotonic").fit(pair, y).predict_proba(pair)[:, 1]
+                ),
+            },
+            "All agree; all but Calibrant call scikit-learn.",
+        ),
+    ]
 
 
 # --- cases: training --------------------------------------------------------------------------
@@ -793,24 +964,49 @@ def penalties() -> list[Case]:
     theirs = netcal.regularization.ConfidencePenalty(reduction="batchmean")
     dca = netcal.regularization.DCAPenalty
     return [
-        Case("Confidence penalty: of a uniform output less that of a sure one", -math.log(10), {
-            "Calibrant": lambda: ours(flat, y).mean() - ours(sure, y).mean(),
-            "netcal": lambda: theirs(flat) - theirs(sure),
-            "torch-uncertainty": lambda: uncertain(flat) - uncertain(sure),
-        }, "Training lowers a penalty: it must be lower for the uniform output. netcal's PyTorch "
-           "class has the sign turned round and rewards confidence; its NumPy function of the same "
-           "name has it right."),
-        Case("DCA penalty: with weight 10, over weight 1", 10.0, {
-            "Calibrant": lambda: weighted(10) / weighted(1),
-            "netcal": lambda: dca(weight=10)(z, labels) / dca(weight=1)(z, labels),
-        }, "netcal's weight is stored and not used."),
-    ]  # fmt: skip
+        Case(
+            "Confidence penalty: of a uniform output less that of a sure one",
+            -math.log(10),
+            {
+                "Calibrant": lambda: ours(flat, y).mean() - ours(sure, y).mean(),
+                "netcal": lambda: theirs(flat) - theirs(sure),
+                "torch-uncertainty": lambda: uncertain(flat) - uncertain(sure),
+            },
+            "Training lowers a penalty: it must be lower for the uniform output. netcal's PyTorch "
+            "class has the sign turned round and rewards confidence; its NumPy function of the "
+            "same "
+            "name has it right.",
+        ),
+        Case(
+            "DCA penalty: with weight 10, over weight 1",
+            10.0,
+            {
+                "Calibrant": lambda: weighted(10) / weighted(1),
+                "netcal": lambda: dca(weight=10)(z, labels) / dca(weight=1)(z, labels),
+            },
+            "netcal's weight is stored and not used.",
+        ),
+    ]
 
 
 def cases() -> list[Case]:
-    makers = (ordinary, edges, large, binned, smooth, ranking, interval, temperatures,
-              hard_temperatures, vector, platt, equal_mass, equal_width, monotone,
-              penalties)  # fmt: skip
+    makers = (
+        ordinary,
+        edges,
+        large,
+        binned,
+        smooth,
+        ranking,
+        interval,
+        temperatures,
+        hard_temperatures,
+        vector,
+        platt,
+        equal_mass,
+        equal_width,
+        monotone,
+        penalties,
+    )
     return [case for maker in makers for case in maker()]
 
 
@@ -822,22 +1018,26 @@ def speed() -> dict[str, dict[str, float]]:
     z, y = draw(10_000, 100)
     p = softmax(z)
     t, labels = tensor(p), tensor(y)
-    given = {**logit_calls(z, y),
-             "netcal": lambda: netcal.metrics.ECE(15).measure(torch.softmax(tensor(z), 1).numpy(),
-                                                              y),
-             "uncertainty-calibration": lambda: kumar.get_ece(
-                 torch.softmax(tensor(z), 1).numpy(), y)}  # fmt: skip
+    given = {
+        **logit_calls(z, y),
+        "netcal": lambda: netcal.metrics.ECE(15).measure(torch.softmax(tensor(z), 1).numpy(), y),
+        "uncertainty-calibration": lambda: kumar.get_ece(torch.softmax(tensor(z), 1).numpy(), y),
+    }
     tasks = {
         "ECE from logits": (given, 20),
         "ECE from probabilities": (ece_calls(p, y), 20),
-        "classwise ECE from probabilities": ({
-            "Calibrant": lambda: metrics.classwise_ece(Predictions(probs=p, labels=y)),
-            "torch-uncertainty": lambda: uncertainty().metrics.ClasswiseCalibrationError(
-                num_classes=100, num_bins=15)(t, labels),
-            "uncertainty-calibration": lambda: kumar.get_ece(p, y, mode="marginal"),
-        }, 3),
+        "classwise ECE from probabilities": (
+            {
+                "Calibrant": lambda: metrics.classwise_ece(Predictions(probs=p, labels=y)),
+                "torch-uncertainty": lambda: uncertainty().metrics.ClasswiseCalibrationError(
+                    num_classes=100, num_bins=15
+                )(t, labels),
+                "uncertainty-calibration": lambda: kumar.get_ece(p, y, mode="marginal"),
+            },
+            3,
+        ),
         "temperature from logits": (temperature_calls(z, y), 5),
-    }  # fmt: skip
+    }
     return {task: best(installed(calls), rounds=rounds) for task, (calls, rounds) in tasks.items()}
 
 

@@ -118,15 +118,20 @@ def simulate(count: int, seed: int) -> None:
         chosen, excess = model.excess()
         if excess > 0.02:
             print(f"  {excess:+.4f} {chosen} {model}")
-        for key in (f"N = {model.num_samples}", f"{'one or two' if model.most else 'no'} errors",
-                    "all"):  # fmt: skip
+        for key in (
+            f"N = {model.num_samples}",
+            f"{'one or two' if model.most else 'no'} errors",
+            "all",
+        ):
             rows[key].append((chosen == "none", excess))
     print("| validation sets | models | left as they are | mean excess NLL | worst |")
     print("|---|---|---|---|---|")
     for key in sorted(rows, key=lambda key: (key == "all", "error" in key, len(key), key)):
         kept, excess = np.array(rows[key], dtype=float).T
-        print(f"| {key} | {len(kept)} | {kept.mean():.0%} | {excess.mean():+.5f} "
-              f"| {excess.max():+.5f} |")  # fmt: skip
+        print(
+            f"| {key} | {len(kept)} | {kept.mean():.0%} | {excess.mean():+.5f} "
+            f"| {excess.max():+.5f} |"
+        )
     print(f"{time.perf_counter() - start:.0f} s")
 
 
@@ -143,8 +148,10 @@ def real(folder: Path, sizes: list[int], seed: int) -> None:
             found = automatic(fit.take(np.arange(min(size, fit.num_samples))), seed=seed)
             after = metrics.nll(found.calibrator.transform(test))
             rows.append((path.stem, size, found.chosen, metrics.nll(test), after))
-            print(f"| {path.stem} | {size} | {found.chosen} | {rows[-1][3]:.4f} | {after:.4f} |",
-                  flush=True)  # fmt: skip
+            print(
+                f"| {path.stem} | {size} | {found.chosen} | {rows[-1][3]:.4f} | {after:.4f} |",
+                flush=True,
+            )
     for size in sizes:
         before, after = np.array([row[3:] for row in rows if row[1] == size]).mean(axis=0)
         print(f"N = {size}: mean NLL {before:.4f} as they are, {after:.4f} after auto")

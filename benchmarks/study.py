@@ -18,12 +18,19 @@ SLOW = ("kde_ece", "skce", "mmce", "sweep_ece")  # quadratic, or seconds on purp
 
 
 def study(seeds: int) -> Study:
-    return Study.parse({
-        "data": "signals", "models": "cnn1d", "recipe": {"name": "quick", "epochs": 40},
-        "calibration": 0.5, "seeds": seeds, "shifts": ["signals/3"], "metrics": ["ece", "nll"],
-        "objectives": ["cross_entropy", "focal"],
-        "calibrators": ["none", "temperature", "histogram"],
-    })  # fmt: skip
+    return Study.parse(
+        {
+            "data": "signals",
+            "models": "cnn1d",
+            "recipe": {"name": "quick", "epochs": 40},
+            "calibration": 0.5,
+            "seeds": seeds,
+            "shifts": ["signals/3"],
+            "metrics": ["ece", "nll"],
+            "objectives": ["cross_entropy", "focal"],
+            "calibrators": ["none", "temperature", "histogram"],
+        }
+    )
 
 
 def timed(workers: int, seeds: int) -> tuple[float, float, float]:
@@ -48,10 +55,15 @@ def evaluation() -> float:
         "test": Predictions(logits=2 * z[10_000:], labels=y[10_000:]),
     }
     names = [name for name in METRICS if name not in SLOW]
-    chosen = Study.parse({
-        "data": "signals", "models": "cnn1d", "objectives": ["focal"], "metrics": names,
-        "calibrators": ["none", "temperature", "histogram", "ensemble_temperature"],
-    })  # fmt: skip
+    chosen = Study.parse(
+        {
+            "data": "signals",
+            "models": "cnn1d",
+            "objectives": ["focal"],
+            "metrics": names,
+            "calibrators": ["none", "temperature", "histogram", "ensemble_temperature"],
+        }
+    )
     start = time.perf_counter()
     rows = evaluate(chosen.runs[0], chosen.evaluation, kept)
     seconds = time.perf_counter() - start

@@ -28,8 +28,9 @@ from calibrant.train._processes import Processes
 from common import BENCHMARKS, fill, machine, table
 
 COUNT, BATCH, ROUNDS = 2560, 128, 3
-RECIPE = Recipe(epochs=1, batch_size=BATCH, schedule="constant", learning_rate=0.01, crop=4,
-                flip=True)  # fmt: skip
+RECIPE = Recipe(
+    epochs=1, batch_size=BATCH, schedule="constant", learning_rate=0.01, crop=4, flip=True
+)
 MEAN, STD = torch.full((3, 1, 1), 0.5), torch.full((3, 1, 1), 0.25)
 
 
@@ -56,8 +57,9 @@ class OneByOne(TorchDataset):
 def plain_training(name: str, data: Dataset) -> float:
     net = build(name, kind="image", num_classes=10, size=(3, 32, 32))
     optimiser = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
-    loader = DataLoader(OneByOne(data.x_train, data.y_train, augment=True), BATCH, shuffle=True,
-                        num_workers=2)  # fmt: skip
+    loader = DataLoader(
+        OneByOne(data.x_train, data.y_train, augment=True), BATCH, shuffle=True, num_workers=2
+    )
     start = time.perf_counter()
     for x, y in loader:
         optimiser.zero_grad()
@@ -78,8 +80,14 @@ def plain_evaluation(name: str, data: Dataset) -> float:
 
 def our_training(name: str, data: Dataset) -> float:
     speed = []
-    train(data, model=name, recipe=RECIPE, calibration=1, telemetry=False,
-          report=lambda at: speed.append(at.images_per_second))  # fmt: skip
+    train(
+        data,
+        model=name,
+        recipe=RECIPE,
+        calibration=1,
+        telemetry=False,
+        report=lambda at: speed.append(at.images_per_second),
+    )
     return speed[-1]
 
 

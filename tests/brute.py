@@ -68,8 +68,9 @@ class Brute:
         return -np.mean([self.logp[i, self.labels[i]] for i in range(self.n)])
 
     def brier(self) -> float:
-        return np.mean([((self.p[i] - np.eye(self.k)[self.labels[i]]) ** 2).sum()
-                        for i in range(self.n)])  # fmt: skip
+        return np.mean(
+            [((self.p[i] - np.eye(self.k)[self.labels[i]]) ** 2).sum() for i in range(self.n)]
+        )
 
     def mean_confidence(self) -> float:
         return self.conf.mean()
@@ -78,8 +79,10 @@ class Brute:
         return np.mean([-sum(q * math.log(q) for q in row if q > 0) for row in self.p])
 
     def ece(self, bins: int = 15, norm: float = 1, binning: str = "width") -> float:
-        gaps = [(len(b) / self.n, abs(self.hit[b].mean() - self.conf[b].mean()))
-                for b in self.bins(bins, binning)]  # fmt: skip
+        gaps = [
+            (len(b) / self.n, abs(self.hit[b].mean() - self.conf[b].mean()))
+            for b in self.bins(bins, binning)
+        ]
         if norm == math.inf:
             return max(gap for _, gap in gaps)
         return sum(w * gap**norm for w, gap in gaps) ** (1 / norm)
@@ -97,14 +100,19 @@ class Brute:
         return (total / self.n) ** (1 / norm)
 
     def overconfidence_error(self) -> float:
-        return sum(len(b) / self.n * self.conf[b].mean()
-                   * max(self.conf[b].mean() - self.hit[b].mean(), 0)
-                   for b in self.bins(15, "width"))  # fmt: skip
+        return sum(
+            len(b) / self.n * self.conf[b].mean() * max(self.conf[b].mean() - self.hit[b].mean(), 0)
+            for b in self.bins(15, "width")
+        )
 
     def underconfidence_error(self) -> float:
-        return sum(len(b) / self.n * (1 - self.conf[b].mean())
-                   * max(self.hit[b].mean() - self.conf[b].mean(), 0)
-                   for b in self.bins(15, "width"))  # fmt: skip
+        return sum(
+            len(b)
+            / self.n
+            * (1 - self.conf[b].mean())
+            * max(self.hit[b].mean() - self.conf[b].mean(), 0)
+            for b in self.bins(15, "width")
+        )
 
     def debiased_ece(self, bins: int = 15) -> float:
         total, kept = 0.0, 0
@@ -155,8 +163,12 @@ class Brute:
 
     def _kernel_sum(self, width: float, diagonal: bool) -> float:
         r = self.hit - self.conf
-        return sum(r[i] * r[j] * math.exp(-abs(self.conf[i] - self.conf[j]) / width)
-                   for i in range(self.n) for j in range(self.n) if diagonal or i != j)  # fmt: skip
+        return sum(
+            r[i] * r[j] * math.exp(-abs(self.conf[i] - self.conf[j]) / width)
+            for i in range(self.n)
+            for j in range(self.n)
+            if diagonal or i != j
+        )
 
     def mmce(self) -> float:
         return math.sqrt(self._kernel_sum(0.4, True) / self.n**2)

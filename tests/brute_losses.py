@@ -184,9 +184,14 @@ def soft_avuc(
 
 
 def soft_binned_ece(
-    logits: Rows, targets: Rows, *, bins: int = 15, temperature: float = 0.01, norm: float = 2,
+    logits: Rows,
+    targets: Rows,
+    *,
+    bins: int = 15,
+    temperature: float = 0.01,
+    norm: float = 2,
     form: str = "bin",
-) -> float:  # fmt: skip
+) -> float:
     c, a = top(logits, targets)
     n = len(c)
     u = [softmax([-((ci - (j + 0.5) / bins) ** 2) / temperature for j in range(bins)]) for ci in c]

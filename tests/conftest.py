@@ -43,9 +43,14 @@ def data_folder(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def draw(
-    num_samples: int, num_classes: int, *, spread: float = 2.0, temperature: float = 1.3,
-    seed: int = 0, dtype: str = "float32",
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    num_samples: int,
+    num_classes: int,
+    *,
+    spread: float = 2.0,
+    temperature: float = 1.3,
+    seed: int = 0,
+    dtype: str = "float32",
+) -> tuple[np.ndarray, np.ndarray]:
     """Logits and labels of a model whose calibration error has mixed signs after a small warp."""
     rng = np.random.default_rng(seed)
     z = rng.normal(0, spread, (num_samples, num_classes)).astype(dtype)

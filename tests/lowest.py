@@ -19,8 +19,14 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TESTS = ("test_files.py", "test_measure.py",
-         "test_tables.py", "test_over_runs.py", "test_data_splits.py", "test_cli.py")  # fmt: skip
+TESTS = (
+    "test_files.py",
+    "test_measure.py",
+    "test_tables.py",
+    "test_run_statistics.py",
+    "test_data_splits.py",
+    "test_cli.py",
+)
 LOWEST_CLICK = "8.0.0"  # that Typer 0.16 takes; from 0.26 on Typer has its own
 
 

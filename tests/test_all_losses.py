@@ -101,11 +101,26 @@ def value(name: str, options: dict[str, Any], z: Tensor, labels: Tensor, **more:
 def test_none_is_missing() -> None:
     assert {name for name, _ in CONFIGURATIONS} == set(LOSSES)
     assert set(LOSSES) == {
-        "cross_entropy", "label_smoothing", "focal", "sample_dependent_focal", "dual_focal",
-        "inverse_focal", "brier", "squared_error", "logit_norm", "negative_entropy", "mmce",
-        "mmce_weighted", "avuc", "soft_avuc", "soft_binned_ece", "mdca", "dca", "margin_smoothing",
+        "cross_entropy",
+        "label_smoothing",
+        "focal",
+        "sample_dependent_focal",
+        "dual_focal",
+        "inverse_focal",
+        "brier",
+        "squared_error",
+        "logit_norm",
+        "negative_entropy",
+        "mmce",
+        "mmce_weighted",
+        "avuc",
+        "soft_avuc",
+        "soft_binned_ece",
+        "mdca",
+        "dca",
+        "margin_smoothing",
         "correctness_ranking",
-    }  # fmt: skip
+    }
     for name in LOSSES:
         assert callable(getattr(brute, name))
 
@@ -130,9 +145,11 @@ def test_equals_the_formula(
 @every
 def test_shape_and_type(name: str, options: dict[str, Any]) -> None:
     for dtype, given in [
-        (torch.float32, torch.float32), (torch.float64, torch.float64),
-        (torch.bfloat16, torch.float32), (torch.float16, torch.float32),
-    ]:  # fmt: skip
+        (torch.float32, torch.float32),
+        (torch.float64, torch.float64),
+        (torch.bfloat16, torch.float32),
+        (torch.float16, torch.float32),
+    ]:
         z, y = batch(dtype=dtype)
         got = value(name, options, z, y)
         assert got.dtype == given
@@ -256,10 +273,11 @@ def _extremes() -> dict[str, tuple[Tensor, Tensor]]:
         "all wrong": (z, (z.argmax(1) + 1) % 3),
         "repeated samples": (z[[0, 0, 1, 1]], y[[0, 0, 1, 1]]),
         "two classes": (
-            torch.tensor([[1e4, -1e4], [-1e4, 1e4], [1e-30, 0.0]]), torch.tensor([0, 0, 1])
+            torch.tensor([[1e4, -1e4], [-1e4, 1e4], [1e-30, 0.0]]),
+            torch.tensor([0, 0, 1]),
         ),
         "tiny": (1e-30 * z, y),
-    }  # fmt: skip
+    }
 
 
 @every

@@ -111,16 +111,25 @@ def test_probabilities_say_the_same_as_logits(metric: metrics.Metric) -> None:
 
 @EVERY
 @given(
-    arrays(np.float32, st.tuples(st.integers(1, 40), st.integers(2, 12)),
-           elements=st.floats(-100, 100, width=32)),
+    arrays(
+        np.float32,
+        st.tuples(st.integers(1, 40), st.integers(2, 12)),
+        elements=st.floats(-100, 100, width=32),
+    ),
     st.integers(0, 2**32 - 1),
-)  # fmt: skip
+)
 def test_range(metric: metrics.Metric, z: np.ndarray, seed: int) -> None:
     labels = np.random.default_rng(seed).integers(0, z.shape[1], len(z))
     got = value(metric, logits=z, labels=labels)
     undefined = metric.name in {
-        "auroc", "aupr_success", "aupr_error", "fpr95", "skce", "kde_ece", "debiased_ece",
-    }  # fmt: skip
+        "auroc",
+        "aupr_success",
+        "aupr_error",
+        "fpr95",
+        "skce",
+        "kde_ece",
+        "debiased_ece",
+    }
     if math.isnan(got):
         assert undefined
         return
@@ -198,12 +207,13 @@ def true_ranking() -> dict[str, float]:
 TRUTH = {
     "accuracy": 0.75,
     "mean_confidence": 0.75,
-    "mean_entropy": float(-(CONFIDENCE * np.log(CONFIDENCE)
-                            + (1 - CONFIDENCE) * np.log(1 - CONFIDENCE)).mean()),
-    "nll": float(-(ACCURACY * np.log(CONFIDENCE)
-                   + (1 - ACCURACY) * np.log(1 - CONFIDENCE)).mean()),
-    "brier": float((2 * ACCURACY * (1 - CONFIDENCE) ** 2
-                    + 2 * (1 - ACCURACY) * CONFIDENCE**2).mean()),
+    "mean_entropy": float(
+        -(CONFIDENCE * np.log(CONFIDENCE) + (1 - CONFIDENCE) * np.log(1 - CONFIDENCE)).mean()
+    ),
+    "nll": float(-(ACCURACY * np.log(CONFIDENCE) + (1 - ACCURACY) * np.log(1 - CONFIDENCE)).mean()),
+    "brier": float(
+        (2 * ACCURACY * (1 - CONFIDENCE) ** 2 + 2 * (1 - ACCURACY) * CONFIDENCE**2).mean()
+    ),
     "ece": 0.1,
     "adaptive_ece": 0.1,
     "debiased_ece": 0.1,
@@ -218,7 +228,7 @@ TRUTH = {
     "mmce": math.sqrt(true_kernel(0.4)),
     "skce": true_kernel(0.3),
     **true_ranking(),
-}  # fmt: skip
+}
 OPTIONS = {"kde_ece": {"bandwidth": BANDWIDTH}, "skce": {"width": 0.3}}
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from calibrant import InputError, Predictions, load_calibrator, measure, streaming
 from calibrant import calibrate as module
-from calibrant._checks import CalibrationWarning, ConvergenceError
+from calibrant._core.checks import CalibrationWarning, ConvergenceError
 from calibrant.calibrate import JUDGED, CalibrationReport, calibrate_files, parse_options
 from calibrant.calibrators import (
     CALIBRATORS,
@@ -85,8 +85,12 @@ def test_equals_doing_it_by_hand(folder: Path, ending: str) -> None:
     want = TemperatureScaling().fit(FIT).transform(TEST)
     got = Predictions.load(out)
     if ending == "csv":  # which does not say that the numbers are float32
-        got = Predictions(logits=got.logits.astype("float32"), labels=got.labels,
-                          classes=got.classes, meta=got.meta)  # fmt: skip
+        got = Predictions(
+            logits=got.logits.astype("float32"),
+            labels=got.labels,
+            classes=got.classes,
+            meta=got.meta,
+        )
     same(got, want)
     options: Any = {"metrics": JUDGED, "replicates": 20}
     assert report.before is not None
@@ -105,8 +109,9 @@ def test_every_method(folder: Path, method: str) -> None:
 
 
 def test_the_text(folder: Path) -> None:
-    report = quick(folder, method="temperature", apply=[folder / "test.npz"],
-                   out=folder / "out.npz", level=0.9)  # fmt: skip
+    report = quick(
+        folder, method="temperature", apply=[folder / "test.npz"], out=folder / "out.npz", level=0.9
+    )
     lines = str(report).splitlines()
     temperature = TemperatureScaling().fit(FIT).temperature_
     assert lines[0].endswith(f": temperature = {temperature:.6g}")
@@ -172,7 +177,7 @@ def test_saved_and_loaded(folder: Path) -> None:
     report = quick(folder, load=folder / "c.json", apply=apply, out=folder / "b.npz")
     same(Predictions.load(folder / "a.npz"), Predictions.load(folder / "b.npz"))
     assert "from c.json" in str(report)
-    assert load_calibrator(folder / "c.json").summary.num_samples == 300
+    assert load_calibrator(folder / "c.json").num_classes_ == 10
     alone = quick(folder, load=folder / "c.json", save=folder / "d.json")
     assert alone.before is None
     again = load_calibrator(folder / "d.json")
@@ -183,8 +188,13 @@ def test_saved_and_loaded(folder: Path) -> None:
 def test_onnx_runs(folder: Path, method: str) -> None:
     import onnxruntime
 
-    quick(folder, method=method, onnx=folder / "c.onnx", apply=[folder / "test.npz"],
-          out=folder / "out.npz")  # fmt: skip
+    quick(
+        folder,
+        method=method,
+        onnx=folder / "c.onnx",
+        apply=[folder / "test.npz"],
+        out=folder / "out.npz",
+    )
     session = onnxruntime.InferenceSession(folder / "c.onnx", providers=["CPUExecutionProvider"])
     (got,) = session.run(None, {"logits": TEST.logits})
     np.testing.assert_allclose(got, Predictions.load(folder / "out.npz").probs, atol=1e-5)
@@ -202,8 +212,17 @@ def test_options_and_seed(folder: Path) -> None:
 
 def test_parse_options() -> None:
     texts = ["a=1", "b=0.5", "c=mass", "d=[1, 2]", "e=null", "f=", "g=x=y", 'h="1"', "i=true"]
-    want = {"a": 1, "b": 0.5, "c": "mass", "d": [1, 2], "e": None, "f": "", "g": "x=y", "h": "1",
-            "i": True}  # fmt: skip
+    want = {
+        "a": 1,
+        "b": 0.5,
+        "c": "mass",
+        "d": [1, 2],
+        "e": None,
+        "f": "",
+        "g": "x=y",
+        "h": "1",
+        "i": True,
+    }
     assert parse_options(texts) == want
     for bad in (["bins"], ["=3"], ["a=1", "a=2"]):
         with pytest.raises(InputError, match="key=value"):
@@ -255,7 +274,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(streaming, "LEAST_BATCH", 1)
     monkeypatch.setattr(streaming, "BATCH_ELEMENTS", 50 * 6)
-    monkeypatch.setattr("calibrant._files.ROW_GROUP_ELEMENTS", 120 * 6)
+    monkeypatch.setattr("calibrant.io.ROW_GROUP_ELEMENTS", 120 * 6)
     monkeypatch.setattr(Calibrator, "transform", transform)
     return sizes
 
@@ -270,8 +289,13 @@ def test_shards_equal_memory(folder: Path, small_batches: list[int], method: str
         "files": sorted(shards.glob("*.parquet")),
     }[how]
     calls: list[tuple[str, int, int]] = []
-    report = quick(folder, method=method, apply=apply, out=folder / "out.parquet",
-                   progress=lambda *call: calls.append(call))  # fmt: skip
+    report = quick(
+        folder,
+        method=method,
+        apply=apply,
+        out=folder / "out.parquet",
+        progress=lambda *call: calls.append(call),
+    )
     assert max(small_batches) <= 50
     assert sum(small_batches) == 500
     want = CALIBRATORS[method]().fit(FIT).transform(TEST)
@@ -384,9 +408,12 @@ def listing(folder: Path) -> list[str]:
     ],
 )
 def test_an_interrupted_run_leaves_nothing(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, small_batches: list[int], broken: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    small_batches: list[int],
+    broken: str,
     error: Any,
-) -> None:  # fmt: skip
+) -> None:
     shards = save_shards(folder)
     before = listing(folder)
     arguments: Any = {"method": "temperature", "save": folder / "c.json", "onnx": folder / "c.onnx"}
@@ -412,8 +439,13 @@ def test_what_was_there_stays_if_a_run_fails(folder: Path) -> None:
     (folder / "c.json").write_text("mine")
     np.savez(folder / "bad.npz", logits=[[np.nan, 0.0]])
     with pytest.raises(InputError, match="NaN"):
-        quick(folder, method="temperature", save=folder / "c.json", apply=[folder / "bad.npz"],
-              out=folder / "out.npz")  # fmt: skip
+        quick(
+            folder,
+            method="temperature",
+            save=folder / "c.json",
+            apply=[folder / "bad.npz"],
+            out=folder / "out.npz",
+        )
     assert (folder / "c.json").read_text() == "mine"
     quick(folder, method="temperature", save=folder / "c.json")
     assert load_calibrator(folder / "c.json").is_fitted
@@ -456,17 +488,22 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "out is a link": ({"apply": ["test.npz"], "out": "link.npz"}, "must not be an input"),
     "out is a shard": ({"apply": ["shards"], "out": "shards/1.parquet"}, "must not be an input"),
     "save is load": ({"fit": None, "load": "c.json", "save": "./c.json"}, "must not be an input"),
-    "confidences": ({"fit": "confidences.npz"}, "must hold logits .or probs. and labels; got "
-                    "'confidence'. A repair needs the scores of all classes"),
-    "apply confidences": ({"method": "beta", "apply": ["confidences.npz"], "out": "o.npz"},
-                          "got 'confidence'"),
+    "confidences": (
+        {"fit": "confidences.npz"},
+        "must hold logits .or probs. and labels; got "
+        "'confidence'. A repair needs the scores of all classes",
+    ),
+    "apply confidences": (
+        {"method": "beta", "apply": ["confidences.npz"], "out": "o.npz"},
+        "got 'confidence'",
+    ),
     "one sample": ({"fit": "one.npz"}, "two samples or more"),
     "no calibrator": ({"fit": None, "load": "bad.json"}, "is no calibrator"),
     "features": ({"fit": None, "load": "trust.json", "save": "d.json"}, "must not need features"),
     "by groups": ({"fit": None, "load": "groups.json", "save": "d.json"}, "fit by groups"),
     "other classes": ({"method": "beta", "apply": ["other.npz"], "out": "o.npz"}, "5 classes"),
     "unlike shards": ({"apply": ["*shard.parquet"], "out": "o.parquet"}, "got others in"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")

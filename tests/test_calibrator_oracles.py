@@ -14,8 +14,8 @@ from scipy.special import expit, logsumexp
 from threadpoolctl import threadpool_limits
 
 from calibrant import Predictions, metrics
-from calibrant._arrays import fold_numbers
-from calibrant._checks import CalibrationWarning
+from calibrant._core.arrays import fold_numbers
+from calibrant._core.checks import CalibrationWarning
 from calibrant.calibrators import (
     CALIBRATORS,
     Beta,
@@ -198,9 +198,11 @@ def test_temperature(k, temperature, dtype) -> None:
     t = TemperatureScaling().fit(read(z, labels)).temperature_
     assert 0.7 < t / temperature < 1.4
     found = minimize_scalar(
-        lambda u: mean_nll(z, labels, math.exp(u)), bounds=(math.log(0.01), math.log(100)),
-        method="bounded", options={"xatol": 1e-12, "maxiter": 1000},
-    )  # fmt: skip
+        lambda u: mean_nll(z, labels, math.exp(u)),
+        bounds=(math.log(0.01), math.log(100)),
+        method="bounded",
+        options={"xatol": 1e-12, "maxiter": 1000},
+    )
     assert mean_nll(z, labels, t) - found.fun < 1e-12
     assert t == pytest.approx(math.exp(found.x), rel=1e-6)
     assert t == pytest.approx(best_temperature(z, labels), rel=1e-9)
@@ -521,9 +523,11 @@ def test_soft_ece_temperature_of_small_samples(seed) -> None:
     n, k = int(rng.choice([5, 10, 30])), int(rng.choice([2, 3, 10]))
     z, labels = mixed(n, k, seed) if seed % 2 else draw(n, k, seed=seed)
     options = {
-        "bins": int(rng.choice([2, 7, 15])), "softness": float(rng.choice([0.1, 0.01, 0.001])),
-        "norm": float(rng.choice([1, 1.5, 2, 4])), "form": str(rng.choice(["bin", "label"])),
-    }  # fmt: skip
+        "bins": int(rng.choice([2, 7, 15])),
+        "softness": float(rng.choice([0.1, 0.01, 0.001])),
+        "norm": float(rng.choice([1, 1.5, 2, 4])),
+        "form": str(rng.choice(["bin", "label"])),
+    }
     assert soft_excess(z, labels, **options) <= 1e-9
 
 
@@ -806,10 +810,14 @@ def beta_loss(theta, x, target):
 
 def bounded_beta(x, target):
     return minimize(
-        beta_loss, [1.0, 1.0, 0.0], args=(x, target), jac=True, method="L-BFGS-B",
+        beta_loss,
+        [1.0, 1.0, 0.0],
+        args=(x, target),
+        jac=True,
+        method="L-BFGS-B",
         bounds=[(0, None), (0, None), (None, None)],
         options={"ftol": 1e-16, "gtol": 1e-12, "maxiter": 9999, "maxfun": 99999},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("smooth", [False, True])
@@ -1141,12 +1149,16 @@ def test_ensemble_temperature(name) -> None:
     assert (gain < 1 + 1e-8).all()
     least = min(
         minimize(
-            lambda m: -np.log(q @ m).mean(), start, jac=lambda m: -(q / (q @ m)[:, None]).mean(0),
-            bounds=[(1e-12, 1)] * 3, constraints={"type": "eq", "fun": lambda m: m.sum() - 1},
-            method="SLSQP", options={"ftol": 1e-15, "maxiter": 500},
+            lambda m: -np.log(q @ m).mean(),
+            start,
+            jac=lambda m: -(q / (q @ m)[:, None]).mean(0),
+            bounds=[(1e-12, 1)] * 3,
+            constraints={"type": "eq", "fun": lambda m: m.sum() - 1},
+            method="SLSQP",
+            options={"ftol": 1e-15, "maxiter": 500},
         ).fun
         for start in ([1 / 3] * 3, [0.9, 0.05, 0.05], [0.05, 0.9, 0.05])
-    )  # fmt: skip
+    )
     assert -np.log(q @ m).mean() - least < 1e-9
     want = np.tensordot(m, parts, axes=1)
     assert c.transform(read(z, labels)).probs == pytest.approx(want, abs=1e-9)
@@ -1182,11 +1194,20 @@ def out_of_fold(calibrator, z, labels, folds, seed):
 
 @pytest.mark.parametrize(
     "calibrator",
-    [TemperatureScaling(), VectorScaling(strength=1.0), Platt(), Beta(), Isotonic(), Spline(),
-     HistogramBinning(floor=0.5), ScalingBinning(), EnsembleTemperature(),
-     Chain([TemperatureScaling(), HistogramBinning(binning="mass", floor=0.5)])],
+    [
+        TemperatureScaling(),
+        VectorScaling(strength=1.0),
+        Platt(),
+        Beta(),
+        Isotonic(),
+        Spline(),
+        HistogramBinning(floor=0.5),
+        ScalingBinning(),
+        EnsembleTemperature(),
+        Chain([TemperatureScaling(), HistogramBinning(binning="mass", floor=0.5)]),
+    ],
     ids=lambda c: type(c).__name__,
-)  # fmt: skip
+)
 @pytest.mark.parametrize("name", ["skewed 3", "skewed 10", "repeated 4"])
 def test_cross_fitted(name, calibrator) -> None:
     z, labels = DATA[name]
@@ -1227,9 +1248,10 @@ def losses_by_hand(z, labels, names, criterion, folds, seed):
         q = out_of_fold(calibrator, z, labels, folds, seed)
         with np.errstate(divide="ignore"):
             losses[name] = (
-                -np.log(of(q, labels)) if criterion == "nll"
+                -np.log(of(q, labels))
+                if criterion == "nll"
                 else ((q - np.eye(z.shape[1])[labels]) ** 2).sum(axis=1)
-            )  # fmt: skip
+            )
     return losses
 
 

@@ -13,8 +13,8 @@ from scipy.optimize import brentq, minimize, minimize_scalar
 from scipy.special import expit, log_softmax, logsumexp, softmax
 
 from calibrant import InputError, Predictions, metrics
-from calibrant._arrays import fold_numbers
-from calibrant._checks import CalibrationWarning, ConvergenceError
+from calibrant._core.arrays import fold_numbers
+from calibrant._core.checks import CalibrationWarning, ConvergenceError
 from calibrant.calibrators import (
     Beta,
     Chain,
@@ -44,8 +44,12 @@ def nll(z: np.ndarray, y: np.ndarray) -> float:
 
 def best_temperature(z: np.ndarray, y: np.ndarray) -> float:
     z = z.astype(np.float64)
-    found = minimize_scalar(lambda x: nll(z * math.exp(-x), y), bounds=(-7, 7), method="bounded",
-                            options={"xatol": 1e-12})  # fmt: skip
+    found = minimize_scalar(
+        lambda x: nll(z * math.exp(-x), y),
+        bounds=(-7, 7),
+        method="bounded",
+        options={"xatol": 1e-12},
+    )
     return math.exp(found.x)
 
 
@@ -131,8 +135,11 @@ def mixed(num_samples: int, num_classes: int, seed: int) -> Predictions:
     return Predictions(logits=z * rng.choice([0.2, 4.0], num_samples)[:, None], labels=y)
 
 
-@pytest.mark.parametrize("options", [{}, {"bins": 7, "norm": 2}, {"grid": "mukhoti2020"},
-                                     {"grid": [0.5, 0.9, 1.4, 3.0]}], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"bins": 7, "norm": 2}, {"grid": "mukhoti2020"}, {"grid": [0.5, 0.9, 1.4, 3.0]}],
+    ids=str,
+)
 @pytest.mark.parametrize("data", ["plain", "mixed"])
 def test_ece_temperature_is_the_grids_argmin(options: dict, data: str) -> None:
     p = make(500, 6, 4, "float32") if data == "plain" else mixed(500, 6, 4)
@@ -218,11 +225,16 @@ def objective(c, p: Predictions, num_classes: int):
 
 
 AFFINE = [
-    VectorScaling(strength=0.3), VectorScaling(strength=0.3, on="log_probs"), VectorScaling(),
-    StructuredVectorScaling(strength=1.0), StructuredMatrixScaling(strength=1.0),
-    StructuredMatrixScaling(strength=0.01), MatrixScaling(strength=0.5),
-    Dirichlet(strength=0.1, bias_strength=0.03), Dirichlet(),
-]  # fmt: skip
+    VectorScaling(strength=0.3),
+    VectorScaling(strength=0.3, on="log_probs"),
+    VectorScaling(),
+    StructuredVectorScaling(strength=1.0),
+    StructuredMatrixScaling(strength=1.0),
+    StructuredMatrixScaling(strength=0.01),
+    MatrixScaling(strength=0.5),
+    Dirichlet(strength=0.1, bias_strength=0.03),
+    Dirichlet(),
+]
 
 
 @pytest.mark.parametrize("c", AFFINE, ids=repr)
@@ -389,8 +401,10 @@ def test_tiny_logits_reach_the_optimum(kind: type, factor: float) -> None:
 
 
 @pytest.mark.parametrize("factor", [1e-6, 1e-3, 1e3])
-@pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling, StructuredVectorScaling,
-                                  StructuredMatrixScaling, Dirichlet])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind",
+    [VectorScaling, MatrixScaling, StructuredVectorScaling, StructuredMatrixScaling, Dirichlet],
+)
 def test_the_unit_of_the_logits_is_irrelevant(kind: type, factor: float) -> None:
     p = make(300, 4, 12)
     scaled = Predictions(logits=p.logits * factor, labels=p.labels)
@@ -398,8 +412,10 @@ def test_the_unit_of_the_logits_is_irrelevant(kind: type, factor: float) -> None
     np.testing.assert_allclose(kind().fit(scaled).transform(scaled).probs, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling, StructuredVectorScaling,
-                                  StructuredMatrixScaling, Dirichlet])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind",
+    [VectorScaling, MatrixScaling, StructuredVectorScaling, StructuredMatrixScaling, Dirichlet],
+)
 def test_a_few_huge_logits_do_not_bound_the_temperature(kind: type) -> None:
     """Most of the spread comes from a few rows; the optimum lies far below it."""
     p = make(300, 4, 12)
@@ -472,8 +488,9 @@ def test_histogram_of_equal_width_by_hand() -> None:
     c = HistogramBinning(bins=10).fit(p)
     conf, hit = p.confidence, p.correct
     index = np.clip(np.ceil(conf * 10).astype(int) - 1, 0, 9)
-    values = np.array([hit[index == b].mean() if (index == b).any() else (b + 0.5) / 10
-                       for b in range(10)])  # fmt: skip
+    values = np.array(
+        [hit[index == b].mean() if (index == b).any() else (b + 0.5) / 10 for b in range(10)]
+    )
     np.testing.assert_allclose(c.values_[0], values, atol=1e-12)
     np.testing.assert_allclose(c.confidences(p).confidence, values[index], atol=1e-12)
     out = c.transform(p)
@@ -547,8 +564,13 @@ def test_ensemble_weights_are_the_optimum(seed: int) -> None:
     p = mixed(400, 6, seed) if seed % 2 else make(400, 6, seed)
     c = EnsembleTemperature().fit(p)
     rows = np.arange(400)
-    parts = np.stack([softmax(p.logits / c.temperature_, axis=1)[rows, p.labels],
-                      softmax(p.logits, axis=1)[rows, p.labels], np.full(400, 1 / 6)])  # fmt: skip
+    parts = np.stack(
+        [
+            softmax(p.logits / c.temperature_, axis=1)[rows, p.labels],
+            softmax(p.logits, axis=1)[rows, p.labels],
+            np.full(400, 1 / 6),
+        ]
+    )
     assert c.mixture_.sum() == pytest.approx(1)
     slope = (parts / (c.mixture_ @ parts)).mean(axis=1)
     assert (slope <= 1 + 1e-8).all()
@@ -681,9 +703,18 @@ def test_a_few_samples_suffice_where_the_fault_is_gross() -> None:
     assert automatic(Predictions(logits=z, labels=labels)).chosen != "none"
 
 
-@pytest.mark.parametrize("kind", [EnsembleTemperature, ScalingBinning, VectorScaling,
-                                  StructuredVectorScaling, StructuredMatrixScaling, MatrixScaling,
-                                  Dirichlet])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind",
+    [
+        EnsembleTemperature,
+        ScalingBinning,
+        VectorScaling,
+        StructuredVectorScaling,
+        StructuredMatrixScaling,
+        MatrixScaling,
+        Dirichlet,
+    ],
+)
 def test_no_optimum_is_said_by_every_method_with_a_temperature(kind: type) -> None:
     z, _ = draw(60, 4, seed=1)
     with pytest.warns(CalibrationWarning, match="every label is the predicted class") as caught:
@@ -711,8 +742,9 @@ def test_selection_without_any_sound_candidate_is_said() -> None:
 def test_real_resnet(shared: Path) -> None:
     """ResNet-110 of Kull et al. (2019): temperature scaling leaves a published ECE of 1.13 %."""
     folder = shared / "data" / "logits"
-    val, test = (Predictions.load(folder / f"cifar10_kull_resnet110_{part}.npz")
-                 for part in ("val", "test"))  # fmt: skip
+    val, test = (
+        Predictions.load(folder / f"cifar10_kull_resnet110_{part}.npz") for part in ("val", "test")
+    )
     c = TemperatureScaling().fit(val)
     assert c.temperature_ == pytest.approx(2.395, abs=1e-3)
     assert metrics.ece(c.transform(test)) == pytest.approx(0.0113, abs=5e-5)

@@ -148,8 +148,13 @@ def test_stream(tmp_path: Path) -> None:
     assert "FPR" not in shown
     run("measure", tmp_path / "none*.parquet", "--stream", code=2)
     run("measure", tmp_path, "--stream", "--no-intervals", "--metrics", "nll")
-    for option in (("--labels", "y.npy"), ("--level", 0.9), ("--replicates", 9), ("--seed", 0),
-                   ("--intervals",)):  # fmt: skip
+    for option in (
+        ("--labels", "y.npy"),
+        ("--level", 0.9),
+        ("--replicates", 9),
+        ("--seed", 0),
+        ("--intervals",),
+    ):
         done = run("measure", tmp_path, "--stream", *option, code=2)
         assert f"{option[0]} must be left out with --stream" in done.stderr
     (tmp_path / "bad.parquet").write_bytes(b"PAR1nonsensePAR1")
@@ -184,23 +189,52 @@ def test_calibrate(tmp_path: Path, predictions: Predictions) -> None:
     pytest.importorskip("onnx")
     val, test = halves(tmp_path, predictions)
     names = {name: tmp_path / name for name in ("out.npz", "c.json", "c.onnx", "again.npz")}
-    done = run("calibrate", "--fit", val, "--apply", test, "--method", "temperature", "--out",
-               names["out.npz"], "--save", names["c.json"], "--onnx", names["c.onnx"],
-               "--replicates", 40, "--seed", 2)  # fmt: skip
-    want = calibrate_files(fit=val, method="temperature", apply=[test], out=names["again.npz"],
-                           replicates=40, seed=2)  # fmt: skip
+    done = run(
+        "calibrate",
+        "--fit",
+        val,
+        "--apply",
+        test,
+        "--method",
+        "temperature",
+        "--out",
+        names["out.npz"],
+        "--save",
+        names["c.json"],
+        "--onnx",
+        names["c.onnx"],
+        "--replicates",
+        40,
+        "--seed",
+        2,
+    )
+    want = calibrate_files(
+        fit=val, method="temperature", apply=[test], out=names["again.npz"], replicates=40, seed=2
+    )
     assert done.stdout.split("Written")[0] == str(want).split("Written")[0]
     assert done.stderr == ""
     got, again = (Predictions.load(names[name]) for name in ("out.npz", "again.npz"))
     assert (got.logits == again.logits).all()
     assert (load_calibrator(names["c.json"]).transform(got).num_samples) == len(got)
     assert names["c.onnx"].stat().st_size > 100
-    text = run("calibrate", "--load", names["c.json"], "--apply", test, "--out", names["again.npz"],
-               "--replicates", 20, "--json").stdout  # fmt: skip
+    text = run(
+        "calibrate",
+        "--load",
+        names["c.json"],
+        "--apply",
+        test,
+        "--out",
+        names["again.npz"],
+        "--replicates",
+        20,
+        "--json",
+    ).stdout
     data = json.loads(text)
     assert data["learned"]["temperature"] == want.to_dict()["learned"]["temperature"]
-    assert data["before"]["metrics"]["ece"]["value"] == measure(
-        Predictions.load(test), intervals=False)["ece"]  # fmt: skip
+    assert (
+        data["before"]["metrics"]["ece"]["value"]
+        == measure(Predictions.load(test), intervals=False)["ece"]
+    )
 
 
 def test_calibrate_auto_on_shards(tmp_path: Path, predictions: Predictions) -> None:
@@ -209,8 +243,15 @@ def test_calibrate_auto_on_shards(tmp_path: Path, predictions: Predictions) -> N
     (tmp_path / "shards").mkdir()
     for k in range(2):
         p.take(np.arange(k, len(p), 2)).save(tmp_path / "shards" / f"{k}.parquet")
-    done = run("calibrate", "--fit", val, "--apply", tmp_path / "shards" / "*.parquet", "--out",
-               tmp_path / "out.parquet")  # fmt: skip
+    done = run(
+        "calibrate",
+        "--fit",
+        val,
+        "--apply",
+        tmp_path / "shards" / "*.parquet",
+        "--out",
+        tmp_path / "out.parquet",
+    )
     assert "chosen: " in done.stdout
     assert "rejected: " in done.stdout
     assert "No intervals" in done.stdout
@@ -245,7 +286,7 @@ def test_calibrate_bad_input_gives_one_line(tmp_path: Path, saved: Path) -> None
 PATCHED = """
 import sys, time
 from calibrant import cli
-from calibrant._checks import ConvergenceError
+from calibrant._core.checks import ConvergenceError
 from calibrant.calibrators import TemperatureScaling
 
 def learn(*_):
@@ -280,8 +321,15 @@ def test_calibrate_ended_by_a_scheduler_leaves_nothing(
     predictions.save(tmp_path / "p.parquet")
     before = set(tmp_path.iterdir())
     fit = ("--fit", tmp_path / "p.parquet", "--method", "temperature")
-    arguments = (*fit, "--onnx", tmp_path / "c.onnx", "--apply", tmp_path, "--out",
-                 tmp_path / "o.parquet")  # fmt: skip
+    arguments = (
+        *fit,
+        "--onnx",
+        tmp_path / "c.onnx",
+        "--apply",
+        tmp_path,
+        "--out",
+        tmp_path / "o.parquet",
+    )
     with patched("wait", *arguments) as process:
         for _ in range(600):
             if set(tmp_path.iterdir()) != before or process.poll() is not None:

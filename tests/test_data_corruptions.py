@@ -8,7 +8,7 @@ from scipy import ndimage
 
 from calibrant import InputError
 from calibrant.data import CORRUPTIONS, corrupt, load
-from calibrant.data import _pictures as pictures
+from calibrant.data import _image_ops as pictures
 
 PUBLISHED = """gaussian_noise shot_noise impulse_noise defocus_blur motion_blur zoom_blur snow frost
 fog brightness contrast elastic_transform pixelate jpeg_compression"""
@@ -107,8 +107,10 @@ def test_what_is_refused() -> None:
 def test_convolve() -> None:
     rng = np.random.default_rng(0)
     x, kernels = rng.random((3, 2, 11, 14)).astype(np.float32), rng.random((3, 5, 5))
-    expected = [[ndimage.convolve(channel, kernel, mode="reflect") for channel in image]
-                for image, kernel in zip(x.astype(float), kernels, strict=True)]  # fmt: skip
+    expected = [
+        [ndimage.convolve(channel, kernel, mode="reflect") for channel in image]
+        for image, kernel in zip(x.astype(float), kernels, strict=True)
+    ]
     np.testing.assert_allclose(pictures.convolve(x, kernels), expected, rtol=1e-4)
 
 
@@ -116,8 +118,10 @@ def test_displace() -> None:
     rng = np.random.default_rng(0)
     x, shifts = rng.random((3, 2, 9, 12)), rng.normal(0, 2, (2, 3, 9, 12))
     places = np.mgrid[:9, :12][:, None] + shifts
-    expected = [[ndimage.map_coordinates(c, places[:, k], order=1, mode="nearest") for c in x[k]]
-                for k in range(3)]  # fmt: skip
+    expected = [
+        [ndimage.map_coordinates(c, places[:, k], order=1, mode="nearest") for c in x[k]]
+        for k in range(3)
+    ]
     np.testing.assert_allclose(pictures.displace(x, shifts), expected, atol=1e-12)
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from calibrant import InputError
 from calibrant.data import DATASETS, download, load
-from calibrant.data import _table as table
+from calibrant.data import _registry as table
 from calibrant.data._download import Remote, fetch
 from tests.test_data_formats import cifar_files, write_idx, write_tar
 

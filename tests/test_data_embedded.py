@@ -87,9 +87,11 @@ def test_a_model_of_the_training_data_suffers_from_the_shift() -> None:
 
 def test_options_that_are_refused() -> None:
     for options, match in (
-        ({"family": "moons"}, "gaussians"), ({"num_classes": 1}, "num_classes"),
-        ({"separation": -1}, "separation"), ({"train_size": 0}, "train_size"),
-    ):  # fmt: skip
+        ({"family": "moons"}, "gaussians"),
+        ({"num_classes": 1}, "num_classes"),
+        ({"separation": -1}, "separation"),
+        ({"train_size": 0}, "train_size"),
+    ):
         with pytest.raises(InputError, match=match):
             synthetic(**options)
     with pytest.raises(InputError, match="label_noise"):
@@ -108,11 +110,18 @@ def test_a_small_network_overfits_the_signals() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     network = nn.Sequential(
-        nn.Conv1d(1, 32, 7, padding=3), nn.ReLU(), nn.MaxPool1d(2),
-        nn.Conv1d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool1d(2),
-        nn.Conv1d(64, 64, 5, padding=2), nn.ReLU(), nn.AdaptiveAvgPool1d(4),
-        nn.Flatten(), nn.Linear(256, data.num_classes),
-    )  # fmt: skip
+        nn.Conv1d(1, 32, 7, padding=3),
+        nn.ReLU(),
+        nn.MaxPool1d(2),
+        nn.Conv1d(32, 64, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool1d(2),
+        nn.Conv1d(64, 64, 5, padding=2),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool1d(4),
+        nn.Flatten(),
+        nn.Linear(256, data.num_classes),
+    )
     optimiser = torch.optim.Adam(network.parameters(), 5e-3)
     x, y = torch.from_numpy(data.x_train[parts.train]), torch.from_numpy(data.y_train[parts.train])
     start = time.process_time()
@@ -155,8 +164,12 @@ def test_crops_are_shifted_windows(dtype: object) -> None:
     padded = torch.nn.functional.pad(images, (2, 2, 2, 2))
     seen = set()
     for one, wide in zip(out, padded, strict=True):
-        places = [(i, j) for i in range(5) for j in range(5)
-                  if torch.equal(one, wide[:, i : i + 10, j : j + 12])]  # fmt: skip
+        places = [
+            (i, j)
+            for i in range(5)
+            for j in range(5)
+            if torch.equal(one, wide[:, i : i + 10, j : j + 12])
+        ]
         assert len(places) == 1
         seen.add(places[0])
     assert len(seen) > 15

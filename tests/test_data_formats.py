@@ -25,7 +25,7 @@ from calibrant.data import (
     load_glove,
     load_shift,
 )
-from calibrant.data._batches import read_batch
+from calibrant.data._cifar_pickle import read_batch
 
 rng = np.random.default_rng(0)
 
@@ -42,13 +42,24 @@ def python2_batch(data: np.ndarray, key: str, labels: list[int]) -> bytes:
 
     array = (
         b"cnumpy.core.multiarray\n_reconstruct\nq\x01cnumpy\nndarray\nq\x02K\x00\x85U\x01b\x87R"
-        b"(K\x01M" + struct.pack("<H", data.shape[0]) + b"M" + struct.pack("<H", data.shape[1])
+        b"(K\x01M"
+        + struct.pack("<H", data.shape[0])
+        + b"M"
+        + struct.pack("<H", data.shape[1])
         + b"\x86cnumpy\ndtype\nq\x03U\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xff"
         b"J\xff\xff\xff\xffK\x00tb\x89T" + struct.pack("<i", data.size) + data.tobytes() + b"tb"
-    )  # fmt: skip
+    )
     numbers = b"](" + b"".join(b"K" + bytes([label]) for label in labels) + b"e"
-    return (b"\x80\x02}q\x00(" + text(b"batch_label") + text(b"testing batch 1") + text(b"data")
-            + array + text(key.encode()) + numbers + b"u.")  # fmt: skip
+    return (
+        b"\x80\x02}q\x00("
+        + text(b"batch_label")
+        + text(b"testing batch 1")
+        + text(b"data")
+        + array
+        + text(key.encode())
+        + numbers
+        + b"u."
+    )
 
 
 def cifar_files(name: str, *, binary: bool) -> tuple[dict[str, bytes], np.ndarray, list[int]]:
@@ -56,9 +67,11 @@ def cifar_files(name: str, *, binary: bool) -> tuple[dict[str, bytes], np.ndarra
     ten = name == "cifar10"
     stems = [*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"] if ten else ["train", "test"]
     folder = {
-        (True, False): "cifar-10-batches-py", (True, True): "cifar-10-batches-bin",
-        (False, False): "cifar-100-python", (False, True): "cifar-100-binary",
-    }[ten, binary]  # fmt: skip
+        (True, False): "cifar-10-batches-py",
+        (True, True): "cifar-10-batches-bin",
+        (False, False): "cifar-100-python",
+        (False, True): "cifar-100-binary",
+    }[ten, binary]
     files, images, labels = {}, [], []
     for k, stem in enumerate(stems):
         x, y = pixels(3), [(k + j) % 10 for j in range(3)]
@@ -210,11 +223,15 @@ def write_news(folder: Path, form: str) -> None:
         import pyarrow.parquet as pq
 
         rows = [(*name.split("/"), data.decode("latin-1")) for name, data in files.items()]
-        table = pa.table({
-            "split": [row[0].rpartition("-")[2] for row in rows], "label": [0] * len(rows),
-            "group": [row[1] for row in rows], "docid": [int(row[2]) for row in rows],
-            "text": [row[3] for row in rows],
-        })  # fmt: skip
+        table = pa.table(
+            {
+                "split": [row[0].rpartition("-")[2] for row in rows],
+                "label": [0] * len(rows),
+                "group": [row[1] for row in rows],
+                "docid": [int(row[2]) for row in rows],
+                "text": [row[3] for row in rows],
+            }
+        )
         pq.write_table(table, folder / "news20_bydate.parquet")
 
 
@@ -526,8 +543,12 @@ def test_own(tmp_path: Path, x: np.ndarray, kind: str, shape: tuple[int, ...]) -
 
 def test_own_files_that_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "mine.npz"
-    good = {"x_train": np.zeros((2, 3)), "y_train": [0, 1], "x_test": np.ones((2, 3)),
-            "y_test": [0, 1]}  # fmt: skip
+    good = {
+        "x_train": np.zeros((2, 3)),
+        "y_train": [0, 1],
+        "x_test": np.ones((2, 3)),
+        "y_test": [0, 1],
+    }
 
     def refused(match: str, **changes: object) -> None:
         np.savez(path, **(good | changes))
@@ -621,8 +642,15 @@ def test_shift_names_that_are_refused(name: str, match: str, tmp_path: Path) -> 
 
 
 def test_every_shift_is_listed_with_what_it_needs() -> None:
-    assert {"cifar10.1", "cifar10.2", "cifar10-c", "cifar100-c", "digits-generated", "synthetic",
-            "signals"} <= set(SHIFTS)  # fmt: skip
+    assert {
+        "cifar10.1",
+        "cifar10.2",
+        "cifar10-c",
+        "cifar100-c",
+        "digits-generated",
+        "synthetic",
+        "signals",
+    } <= set(SHIFTS)
     assert all(info.description for info in SHIFTS.values())
 
 

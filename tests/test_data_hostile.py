@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from calibrant import InputError
 from calibrant.data import _archives, load, unpack
 from calibrant.data._archives import read_members
-from calibrant.data._batches import read_batch
+from calibrant.data._cifar_pickle import read_batch
 from calibrant.data._digit_files import read_idx, read_svhn
 from calibrant.data._mat import read_mat
 from calibrant.data._sst import parse_trees
@@ -356,10 +356,21 @@ def test_broken_npz(tmp_path: Path, where: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "(3 (2 a) (2 b)", "3 a)", "(5 a)", "(3 a b)", "(3 (2 a))", "(3 (2 a) (2 b) (2 c))", "()",
-        "(3)", "(3 a) (2 b)", "(\u0663 a)", "(3 (2 a) b)", "(", "(2 " * 200_000,
+        "(3 (2 a) (2 b)",
+        "3 a)",
+        "(5 a)",
+        "(3 a b)",
+        "(3 (2 a))",
+        "(3 (2 a) (2 b) (2 c))",
+        "()",
+        "(3)",
+        "(3 a) (2 b)",
+        "(\u0663 a)",
+        "(3 (2 a) b)",
+        "(",
+        "(2 " * 200_000,
     ],
-)  # fmt: skip
+)
 def test_broken_trees(line: str) -> None:
     with pytest.raises(InputError, match=r"train\.txt, line 2, is no binary tree"):
         parse_trees(f"(2 ok)\n{line}\n", "train.txt")

@@ -46,8 +46,11 @@ def test_tokenise() -> None:
     assert tokenise("A" * 41 + " b") == ["b"]
 
 
-@given(st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=8), min_size=1, max_size=20),
-       st.integers(3, 12), st.integers(1, 9))  # fmt: skip
+@given(
+    st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=8), min_size=1, max_size=20),
+    st.integers(3, 12),
+    st.integers(1, 9),
+)
 def test_vocabulary(texts: list[list[str]], size: int, length: int) -> None:
     vocabulary = Vocabulary.build(texts, size=size)
     assert len(vocabulary) <= size

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from calibrant import InputError
-from calibrant._extras import EXTRAS, MissingPackageError, import_extra
+from calibrant._core.extras import EXTRAS, MissingPackageError, import_extra
 
 ROOT = Path(__file__).parents[1]
 
@@ -61,8 +61,14 @@ def test_the_error_comes_back_from_a_worker_as_it_was() -> None:
 )
 def test_without_pytorch_training_ends_with_one_line(command: list[str], tmp_path: Path) -> None:
     code = "import sys; sys.modules['torch'] = None; from calibrant.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True,
-                          check=False, cwd=tmp_path, timeout=120)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        timeout=120,
+    )
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert "pip install 'calibrant[train]'" in done.stderr

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from calibrant import Confidences, InputError, Predictions, metrics
-from calibrant._checks import ConvergenceError, NotFittedError
+from calibrant._core.checks import ConvergenceError, NotFittedError
 from calibrant.calibrators import ConfidNet, TrustScore
 from calibrant.calibrators._features import FeatureCalibrator
 
@@ -207,7 +207,7 @@ def test_module_exports(head: ConfidNet) -> None:
 def test_chunks_are_those_of_the_rows(head: ConfidNet, monkeypatch: pytest.MonkeyPatch) -> None:
     p, x = clusters(300, 0)
     want = head.transform(p, features=x).confidence
-    monkeypatch.setattr("calibrant._arrays.CHUNK_ELEMENTS", 16 * 7)  # seven rows of 16 units
+    monkeypatch.setattr("calibrant._core.arrays.CHUNK_ELEMENTS", 16 * 7)  # seven rows of 16 units
     assert head.transform(p, features=x).confidence == pytest.approx(want, abs=1e-12)
     again = head.clone().fit(p, features=x)
     assert again.mean_ == pytest.approx(head.mean_, rel=1e-12)
@@ -240,13 +240,24 @@ def test_transform_needs_no_torch(head: ConfidNet, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("hidden", 400), ("hidden", (0,)), ("hidden", (2.5,)), ("hidden", (True,)),
-        ("hidden", (1,) * 21), ("epochs", 0), ("batch_size", 0), ("learning_rate", 0),
-        ("learning_rate", math.nan), ("weight_decay", -1), ("weight_decay", math.inf),
-        ("weight_decay", "1"), ("validation_fraction", 0), ("validation_fraction", 1),
-        ("seed", -1), ("seed", 0.5),
+        ("hidden", 400),
+        ("hidden", (0,)),
+        ("hidden", (2.5,)),
+        ("hidden", (True,)),
+        ("hidden", (1,) * 21),
+        ("epochs", 0),
+        ("batch_size", 0),
+        ("learning_rate", 0),
+        ("learning_rate", math.nan),
+        ("weight_decay", -1),
+        ("weight_decay", math.inf),
+        ("weight_decay", "1"),
+        ("validation_fraction", 0),
+        ("validation_fraction", 1),
+        ("seed", -1),
+        ("seed", 0.5),
     ],
-)  # fmt: skip
+)
 def test_bad_parameters_of_confidnet(name: str, value: Any) -> None:
     p, x = clusters(20, 0)
     with pytest.raises(InputError, match=f"^{name} must"):
@@ -273,8 +284,9 @@ def twin(
     """The score after the paper, sample by sample, in plain Python."""
     kept: dict[int, list[tuple[float, ...]]] = {}
     for label in sorted(set(fit[1].tolist())):
-        points = [tuple(x) for x, y in zip(fit[0].tolist(), fit[1].tolist(), strict=True)
-                  if y == label]  # fmt: skip
+        points = [
+            tuple(x) for x, y in zip(fit[0].tolist(), fit[1].tolist(), strict=True) if y == label
+        ]
         radii = []
         for a in points:
             near = sorted(math.dist(a, b) for b in points)  # itself is the first
@@ -415,9 +427,17 @@ def test_trust_score_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("alpha", -0.1), ("alpha", 1), ("alpha", math.nan), ("alpha", "0"), ("alpha", True),
-     ("k", 1), ("k", 2.5), ("k", None)],
-)  # fmt: skip
+    [
+        ("alpha", -0.1),
+        ("alpha", 1),
+        ("alpha", math.nan),
+        ("alpha", "0"),
+        ("alpha", True),
+        ("k", 1),
+        ("k", 2.5),
+        ("k", None),
+    ],
+)
 def test_bad_parameters_of_trust_score(name: str, value: Any) -> None:
     p, x = clusters(20, 0)
     with pytest.raises(InputError, match=f"^{name} must"):
@@ -548,8 +568,11 @@ def test_round_trip_is_exact(kind: str, tmp_path: Path) -> None:
     assert vars(again).keys() == vars(c).keys()
     for name, value in vars(c).items():
         if name.endswith("_"):
-            pairs = zip(value, vars(again)[name], strict=True) if name in ("weights_", "biases_") \
-                else [(value, vars(again)[name])]  # fmt: skip
+            pairs = (
+                zip(value, vars(again)[name], strict=True)
+                if name in ("weights_", "biases_")
+                else [(value, vars(again)[name])]
+            )
             for a, b in pairs:
                 assert np.array_equal(a, b)
                 assert getattr(a, "dtype", None) == getattr(b, "dtype", None)

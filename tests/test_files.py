@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibrant import Confidences, InputError, Predictions, _files, _memory, load, streaming
+from calibrant import Confidences, InputError, Predictions, load, streaming
+from calibrant._core import files, memory
 from tests.conftest import draw
 
 META = {"network": "resnet20", "seed": 3, "note": "Grüße, «quotes», 日本", "nested": {"a": [1, 2]}}
@@ -99,8 +100,11 @@ def test_fortran_order_survives(tmp_path: Path) -> None:
 
 def test_parquet_list_columns_and_names(tmp_path: Path) -> None:
     z, labels = draw(30, 5)
-    lists = [pa.array(list(z)), pa.FixedSizeListArray.from_arrays(pa.array(z.ravel()), 5),
-             pa.array(list(z), type=pa.large_list(pa.float32()))]  # fmt: skip
+    lists = [
+        pa.array(list(z)),
+        pa.FixedSizeListArray.from_arrays(pa.array(z.ravel()), 5),
+        pa.array(list(z), type=pa.large_list(pa.float32())),
+    ]
     for column in lists:
         pq.write_table(pa.table({"logits": column, "labels": labels}), tmp_path / "p.parquet")
         np.testing.assert_array_equal(Predictions.load(tmp_path / "p.parquet").logits, z)
@@ -234,7 +238,7 @@ def test_what_memory_cannot_hold_is_refused(tmp_path: Path, monkeypatch) -> None
     for ending in FORMATS:
         Predictions(logits=z, labels=labels).save(tmp_path / f"p{ending}")
         with monkeypatch.context() as patch:
-            patch.setattr(_memory, "available_memory", lambda: 1_900_000)
+            patch.setattr(memory, "available_memory", lambda: 1_900_000)
             with pytest.raises(InputError, match=r"needs .* MiB of memory, but 1.8 MiB are avail"):
                 Predictions.load(tmp_path / f"p{ending}")
         assert len(Predictions.load(tmp_path / f"p{ending}")) == 60_000
@@ -253,8 +257,9 @@ def bomb_npz(path: Path) -> None:
 def bomb_parquet(path: Path, rows: int = 1 << 23) -> None:
     """One value, repeated: the file holds it once."""
     zeros = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([0.5]))
-    with pq.ParquetWriter(path, pa.schema([(f"logit_{k}", pa.float64()) for k in range(8)]
-                                          + [("label", pa.int64())])) as writer:  # fmt: skip
+    with pq.ParquetWriter(
+        path, pa.schema([(f"logit_{k}", pa.float64()) for k in range(8)] + [("label", pa.int64())])
+    ) as writer:
         column = zeros.dictionary_decode()
         label = pa.array(np.zeros(rows, np.int64))
         writer.write_table(pa.table([column] * 8 + [label], schema=writer.schema))
@@ -286,25 +291,29 @@ def limited(code: str, *arguments: object, gigabytes: float) -> subprocess.Compl
     """Run Python in an address space of so many gigabytes."""
     limit = int(gigabytes * (1 << 30))
     return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True,
-        check=False, timeout=60, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
-    )  # fmt: skip
+    )
 
 
 def test_available_memory_knows_every_limit(tmp_path: Path, monkeypatch) -> None:
-    code = "from calibrant._memory import available_memory; print(available_memory())"
+    code = "from calibrant._core.memory import available_memory; print(available_memory())"
     found = int(limited(code, gigabytes=1).stdout)
     assert 0 < found < 1 << 30
-    assert found < _memory._physical()
+    assert found < memory._physical()
     for name, content in (("memory.max", 5000), ("memory.current", 3000)):
         (tmp_path / name).write_text(f"{content}\n")
     (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 1000\n")
-    group = (tmp_path, *_memory.CGROUPS[0][1:])
-    assert _memory._left_in(*group) == [3000]  # what is cached can be freed
+    group = (tmp_path, *memory.CGROUPS[0][1:])
+    assert memory._left_in(*group) == [3000]  # what is cached can be freed
     (tmp_path / "memory.max").write_text("max\n")
-    assert _memory._left_in(*group) == []
-    assert _memory.available_memory() > 1 << 20
+    assert memory._left_in(*group) == []
+    assert memory.available_memory() > 1 << 20
 
 
 # --- what is written ---------------------------------------------------------------------------
@@ -323,7 +332,7 @@ def test_only_regular_files_are_replaced(tmp_path: Path, kind: str) -> None:
         bound.close()
     before = path.stat()
     with pytest.raises(InputError, match=f"must be a regular file or a new name; .* a {kind}"):  # noqa: SIM117
-        with _files.replacing(path) as temporary:
+        with files.replacing(path) as temporary:
             temporary.write_text("new")
     assert (path.stat().st_ino, path.stat().st_mode) == (before.st_ino, before.st_mode)
     assert [p.name for p in tmp_path.iterdir()] == ([] if kind == "device" else ["target"])
@@ -348,9 +357,9 @@ def test_links_in_a_circle_are_an_os_error(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     with pytest.raises(OSError, match=r"circle|Too many levels"):
-        _files.writable(tmp_path / "a")
+        files.writable(tmp_path / "a")
     with pytest.raises(OSError, match=r"circle|Too many levels"):
-        _files.same_file(tmp_path / "a", tmp_path / "c")
+        files.same_file(tmp_path / "a", tmp_path / "c")
 
 
 def test_a_pipe_or_device_is_never_opened(tmp_path: Path) -> None:
@@ -364,12 +373,16 @@ def test_a_pipe_or_device_is_never_opened(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "column"),
-    [("list of lists", pa.array([[[1.0, 2.0]]] * 4)), ("struct", pa.array([{"a": 1}] * 4)),
-     ("time", pa.array([0] * 4, pa.timestamp("s"))),
-     ("decimal", pa.array([1] * 4, pa.decimal128(5))),
-     ("bytes", pa.array([b"x"] * 4)), ("words", pa.array(["x"] * 4)),
-     ("nothing", pa.nulls(4))],
-)  # fmt: skip
+    [
+        ("list of lists", pa.array([[[1.0, 2.0]]] * 4)),
+        ("struct", pa.array([{"a": 1}] * 4)),
+        ("time", pa.array([0] * 4, pa.timestamp("s"))),
+        ("decimal", pa.array([1] * 4, pa.decimal128(5))),
+        ("bytes", pa.array([b"x"] * 4)),
+        ("words", pa.array(["x"] * 4)),
+        ("nothing", pa.nulls(4)),
+    ],
+)
 @pytest.mark.parametrize("stream", [False, True])
 def test_columns_that_are_no_numbers(tmp_path: Path, name: str, column, stream: bool) -> None:
     one = pa.array([1.0] * 4)

@@ -17,13 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from calibrant import InputError, Predictions, _memory, calibrators, compare, measure
+from calibrant import InputError, Predictions, calibrators, compare, measure
+from calibrant._core import memory
 from calibrant.data import load
 from calibrant.data._digit_files import read_idx
-from calibrant.models._table import load_tensors
+from calibrant.models._registry import load_tensors
 from calibrant.results import COLUMNS, Store, read_all
 from calibrant.study import Study
-from calibrant.study._known import filled
+from calibrant.study._validate import filled
 from calibrant.train import Recipe, predict, train
 from tests.conftest import draw
 
@@ -44,9 +45,17 @@ def calibrant(*arguments: object, code: int = 2) -> str:
 
 @pytest.mark.parametrize(
     "text",
-    ["{data:>4000000000}", "{data!r}", "{data.__class__}", "{data[0]}", "{0}", "{}", "{data:}x{",
-     "{data}" * 400],
-)  # fmt: skip
+    [
+        "{data:>4000000000}",
+        "{data!r}",
+        "{data.__class__}",
+        "{data[0]}",
+        "{0}",
+        "{}",
+        "{data:}x{",
+        "{data}" * 400,
+    ],
+)
 def test_templates_take_plain_names(text: str) -> None:
     with pytest.raises(InputError, match=r"names in braces|close every brace|characters long"):
         filled("shifts", text, {"data": "signals"})
@@ -106,8 +115,17 @@ def test_pipes_and_devices_as_study_files(tmp_path: Path) -> None:
 
 def rows_of(study: Study, **changes: object) -> list[dict[str, object]]:
     run = study.runs[0]
-    row = {"run": run.key, "data": run.data, "model": run.model, "objective": run.name, "seed": 0,
-           "part": "test", "calibrator": "none", "metric": "ece", "value": 0.1}  # fmt: skip
+    row = {
+        "run": run.key,
+        "data": run.data,
+        "model": run.model,
+        "objective": run.name,
+        "seed": 0,
+        "part": "test",
+        "calibrator": "none",
+        "metric": "ece",
+        "value": 0.1,
+    }
     return [{**row, **changes}]
 
 
@@ -120,9 +138,13 @@ def test_damaged_records_of_a_study(tmp_path: Path) -> None:
         (tmp_path / "out" / "failed" / f"{key}.json").write_text(record)
         assert store.failure(key) is None
     facts: list[dict[str, object]] = [
-        {"seconds": "x"}, {"seconds": 10**400}, {"evaluation": 3}, {"evaluation": {"metrics": []}},
-        {"evaluation": {"shift_files": 0.5}}, {"evaluation": {"calibrators": {"a": 1}}},
-    ]  # fmt: skip
+        {"seconds": "x"},
+        {"seconds": 10**400},
+        {"evaluation": 3},
+        {"evaluation": {"metrics": []}},
+        {"evaluation": {"shift_files": 0.5}},
+        {"evaluation": {"calibrators": {"a": 1}}},
+    ]
     for found in facts:
         store.write(key, rows_of(study), found)
         assert store.facts(key) is None
@@ -143,8 +165,9 @@ def test_pipes_in_the_place_of_records(tmp_path: Path) -> None:
         (out / place).mkdir(parents=True)
         name = {"locks": key, "failed": f"{key}.json", "results": f"{key}.parquet"}[place]
         os.mkfifo(out / place / name)
-        said = calibrant("study", "status", tmp_path / "s.toml", "--out", out,
-                         code=2 if place == "locks" else 0)  # fmt: skip
+        said = calibrant(
+            "study", "status", tmp_path / "s.toml", "--out", out, code=2 if place == "locks" else 0
+        )
         assert ("a pipe" if place == "locks" else "1 missing") in said
 
 
@@ -152,11 +175,13 @@ def test_a_result_file_that_unpacks_to_gigabytes(tmp_path: Path, monkeypatch) ->
     (tmp_path / "results").mkdir()
     count = 1 << 18
     text = pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), ["x" * 9999])
-    table = pa.table({name: text for name in COLUMNS if name not in ("seed", "value")}
-                     | {"seed": np.zeros(count, np.int64), "value": np.zeros(count)})  # fmt: skip
+    table = pa.table(
+        {name: text for name in COLUMNS if name not in ("seed", "value")}
+        | {"seed": np.zeros(count, np.int64), "value": np.zeros(count)}
+    )
     pq.write_table(table, tmp_path / "results" / "k.parquet")
     assert (tmp_path / "results" / "k.parquet").stat().st_size < 1e6
-    monkeypatch.setattr(_memory, "available_memory", lambda: 1 << 30)
+    monkeypatch.setattr(memory, "available_memory", lambda: 1 << 30)
     with pytest.raises(InputError, match="1 damaged file"):
         read_all(tmp_path)  # 17 GiB as strings
 
@@ -214,23 +239,31 @@ def damaged_checkpoint(sound: dict, name: str) -> object:
     facts = json.loads(sound["facts"])
     optimizer = sound["optimizer"]
     return {
-        "a list": [], "no facts": {**sound, "facts": 3},
+        "a list": [],
+        "no facts": {**sound, "facts": 3},
         "epoch": {**sound, "facts": json.dumps({**facts, "epoch": "x"})},
         "rows": {**sound, "facts": json.dumps({**facts, "rows": [3]})},
         "model": {**sound, "model": {"x": torch.zeros(1)}},
         "optimizer": {**sound, "optimizer": {}},
-        "moments": {**sound, "optimizer": {**optimizer, "state": {
-            key: {**state, "exp_avg": torch.zeros(1, 7)}
-            for key, state in optimizer["state"].items()}}},
+        "moments": {
+            **sound,
+            "optimizer": {
+                **optimizer,
+                "state": {
+                    key: {**state, "exp_avg": torch.zeros(1, 7)}
+                    for key, state in optimizer["state"].items()
+                },
+            },
+        },
         "history": {**sound, "history": {}},
         "learned": {**sound, "learned": torch.zeros(7)},
-    }[name]  # fmt: skip
+    }[name]
 
 
 @pytest.mark.parametrize(
-    "name", ["a list", "no facts", "epoch", "rows", "model", "optimizer", "moments", "history",
-             "learned"],
-)  # fmt: skip
+    "name",
+    ["a list", "no facts", "epoch", "rows", "model", "optimizer", "moments", "history", "learned"],
+)
 def test_checkpoints_of_wrong_types(run_folder: Path, tmp_path: Path, name: str) -> None:
     sound = torch.load(run_folder / "run" / "checkpoint.pt", weights_only=True)
     torch.save(damaged_checkpoint(sound, name), tmp_path / "checkpoint.pt")
@@ -242,7 +275,7 @@ def test_checkpoints_of_wrong_types(run_folder: Path, tmp_path: Path, name: str)
 def test_weights_that_unpack_to_gigabytes(tmp_path: Path, monkeypatch) -> None:
     with zipfile.ZipFile(tmp_path / "w.pt", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("w/data/0", bytes(50_000_000))
-    monkeypatch.setattr(_memory, "available_memory", lambda: 10_000_000)
+    monkeypatch.setattr(memory, "available_memory", lambda: 10_000_000)
     with pytest.raises(InputError, match=r"w.pt needs 47.7 MiB of memory, but 9.5 MiB are"):
         load_tensors(tmp_path / "w.pt", "path", "")
 
@@ -253,7 +286,7 @@ def test_an_idx_file_that_unpacks_to_gigabytes(tmp_path: Path, monkeypatch) -> N
         stream.write(b"\0\0\x08\x03" + np.array([60_000, 28, 28], ">u4").tobytes())
         stream.write(bytes(60_000 * 784))
     assert path.stat().st_size < 300_000
-    monkeypatch.setattr(_memory, "available_memory", lambda: 20_000_000)
+    monkeypatch.setattr(memory, "available_memory", lambda: 20_000_000)
     with pytest.raises(InputError, match=r"needs 89.7 MiB of memory, but 19.1 MiB are available"):
         read_idx(path)
 
@@ -264,8 +297,17 @@ def test_test_labels_that_no_training_sample_has(tmp_path: Path) -> None:
         train(load(tmp_path / "d.npz"), model="mlp")
     gap = np.arange(60) % 2 * 2
     save_data(tmp_path / "d.npz", y_train=gap, classes=np.array(["a", "b", "c"]))
-    said = calibrant("train", "--data", tmp_path / "d.npz", "--model", "mlp", "--recipe", "quick",
-                     "--out", tmp_path / "run")  # fmt: skip
+    said = calibrant(
+        "train",
+        "--data",
+        tmp_path / "d.npz",
+        "--model",
+        "mlp",
+        "--recipe",
+        "quick",
+        "--out",
+        tmp_path / "run",
+    )
     assert "got test samples of class 1, 'b'" in said
 
 
@@ -285,7 +327,7 @@ def test_deeply_nested_calibrators(tmp_path: Path) -> None:
 
 def test_intervals_that_memory_cannot_hold(monkeypatch) -> None:
     z, labels = draw(3000, 3)
-    monkeypatch.setattr(_memory, "available_memory", lambda: 2_000_000)
+    monkeypatch.setattr(memory, "available_memory", lambda: 2_000_000)
     with pytest.raises(InputError, match=r"Measuring 3,000 samples needs 2.0 MiB .*--no-interv"):
         measure(Predictions(logits=z, labels=labels))
     measure(Predictions(logits=z, labels=labels), intervals=False)
@@ -325,8 +367,16 @@ def test_labels_of_a_study_do_not_reach_the_terminal_raw(tmp_path: Path) -> None
     assert not controls(said)
     assert "[/b]\\x1b]0;title\\x07" in said
     main, side = pty.openpty()
-    command = [sys.executable, "-m", "calibrant.cli", "study", "run", str(tmp_path / "s.toml"),
-               "--out", str(tmp_path / "out")]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "calibrant.cli",
+        "study",
+        "run",
+        str(tmp_path / "s.toml"),
+        "--out",
+        str(tmp_path / "out"),
+    ]
     done = subprocess.run(command, stdout=side, stderr=side, check=False, timeout=60)
     os.close(side)
     shown = os.read(main, 1 << 16).decode()
@@ -351,8 +401,11 @@ def test_many_models_make_a_matrix() -> None:
     best = min(found.values, key=lambda name: found.values[name]["nll"])
     row = next(line for line in lines if line.startswith(f"{best} "))
     assert row.endswith("*")
-    told = {frozenset((d.first, d.second)) for d in found.differences
-            if d.metric == "nll" and d.adjusted < 0.05}  # fmt: skip
+    told = {
+        frozenset((d.first, d.second))
+        for d in found.differences
+        if d.metric == "nll" and d.adjusted < 0.05
+    }
     assert f"NLL: {len(told)} of 66 pairs differ." in lines
     for name in models:
         row = next(line for line in lines if line.startswith(f"{name} "))

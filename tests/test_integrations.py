@@ -45,10 +45,15 @@ def test_lightning_callback(tmp_path: Path) -> None:
     callback = CalibrationCallback(["accuracy", "ece", "nll"])
     module = Module()
     trainer = lightning.Trainer(
-        max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False, callbacks=[callback],
+        max_epochs=2,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[callback],
         default_root_dir=tmp_path,
-    )  # fmt: skip
+    )
     trainer.fit(module, data, data)
     with torch.no_grad():
         p = Predictions(logits=module.net(x), labels=y)
@@ -70,22 +75,37 @@ def test_hugging_face_trainer(tmp_path: Path) -> None:
     from calibrant.huggingface import compute_metrics, loss_for
 
     config = transformers.BertConfig(
-        vocab_size=30, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=16, num_labels=3, max_position_embeddings=16,
-    )  # fmt: skip
+        vocab_size=30,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        num_labels=3,
+        max_position_embeddings=16,
+    )
     torch.manual_seed(0)
     model = transformers.BertForSequenceClassification(config)
     generator = torch.Generator().manual_seed(0)
     words = torch.randint(1, 30, (64, 8), generator=generator)
     rows = [{"input_ids": w, "labels": int(w[0]) % 3} for w in words]
     arguments = transformers.TrainingArguments(
-        output_dir=str(tmp_path), num_train_epochs=1, per_device_train_batch_size=16,
-        report_to=[], use_cpu=True, save_strategy="no", disable_tqdm=True, seed=0,
-    )  # fmt: skip
+        output_dir=str(tmp_path),
+        num_train_epochs=1,
+        per_device_train_batch_size=16,
+        report_to=[],
+        use_cpu=True,
+        save_strategy="no",
+        disable_tqdm=True,
+        seed=0,
+    )
     trainer = transformers.Trainer(
-        model=model, args=arguments, train_dataset=rows, eval_dataset=rows,
-        compute_loss_func=loss_for("focal:gamma=3"), compute_metrics=compute_metrics,
-    )  # fmt: skip
+        model=model,
+        args=arguments,
+        train_dataset=rows,
+        eval_dataset=rows,
+        compute_loss_func=loss_for("focal:gamma=3"),
+        compute_metrics=compute_metrics,
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         trainer.train()
@@ -121,14 +141,23 @@ def test_hugging_face_steps_do_not_depend_on_how_they_are_accumulated(
     weight = model.head.weight.detach().clone().requires_grad_()
     focal(x @ weight.T + model.head.bias.detach(), y, gamma=3).mean().backward()
     arguments = transformers.TrainingArguments(
-        output_dir=str(tmp_path), num_train_epochs=1, per_device_train_batch_size=batch,
-        gradient_accumulation_steps=steps, learning_rate=1.0, optim="sgd", max_grad_norm=0.0,
-        lr_scheduler_type="constant", report_to=[], use_cpu=True, save_strategy="no",
+        output_dir=str(tmp_path),
+        num_train_epochs=1,
+        per_device_train_batch_size=batch,
+        gradient_accumulation_steps=steps,
+        learning_rate=1.0,
+        optim="sgd",
+        max_grad_norm=0.0,
+        lr_scheduler_type="constant",
+        report_to=[],
+        use_cpu=True,
+        save_strategy="no",
         disable_tqdm=True,
-    )  # fmt: skip
+    )
     rows = [{"x": a, "labels": int(b)} for a, b in zip(x, y, strict=True)]
-    trainer = transformers.Trainer(model=model, args=arguments, train_dataset=rows,
-                                   compute_loss_func=loss_for("focal:gamma=3"))  # fmt: skip
+    trainer = transformers.Trainer(
+        model=model, args=arguments, train_dataset=rows, compute_loss_func=loss_for("focal:gamma=3")
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         trainer.train()

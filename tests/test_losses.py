@@ -309,8 +309,9 @@ def test_mixing_is_seeded_and_takes_soft_labels() -> None:
         assert torch.equal(one[0], again[0])
         assert torch.equal(one[1], again[1])
         assert not torch.equal(one[0], other[0])
-        soft = mix(x, F.one_hot(y, 3).float(), num_classes=3,
-                   generator=torch.Generator().manual_seed(4))  # fmt: skip
+        soft = mix(
+            x, F.one_hot(y, 3).float(), num_classes=3, generator=torch.Generator().manual_seed(4)
+        )
         torch.testing.assert_close(soft[1], one[1])
         assert losses.cross_entropy(torch.zeros(6, 3), one[1]).shape == (6,)
 

@@ -46,9 +46,13 @@ def objectives() -> dict[str, Objective]:
         made[f"{number} {name}"] = Objective(spec, ignore_index=-1, gather=True)
     weights = [1.0, 0.2, 3.0, 1.5]
     made["sum"] = Objective(
-        "focal", ["mmce", "soft_binned_ece"], [1.0, 0.5],
-        class_weights=weights, ignore_index=-1, gather=True,
-    )  # fmt: skip
+        "focal",
+        ["mmce", "soft_binned_ece"],
+        [1.0, 0.5],
+        class_weights=weights,
+        ignore_index=-1,
+        gather=True,
+    )
     return made
 
 
@@ -82,9 +86,12 @@ def logits_of_all() -> tuple[torch.Tensor, torch.Tensor]:
 
 def work(rank: int, port: int, out: str) -> None:
     dist.init_process_group(
-        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=RANKS,
+        "gloo",
+        init_method=f"tcp://127.0.0.1:{port}",
+        rank=rank,
+        world_size=RANKS,
         timeout=timedelta(seconds=60),
-    )  # fmt: skip
+    )
     torch.set_num_threads(1)
     x, y = data()
     half = slice(12 * rank, 12 * rank + 12)

@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 from calibrant import Confidences, InputError, Predictions, compare, measure, metrics
+from calibrant._core.formatting import show
+from calibrant._measure import bounds_note, panel_of_stream
 from calibrant.examples import load_example
 from calibrant.inference import Difference
-from calibrant.measure import PANEL, bounds_note, panel_of_stream, show
 from calibrant.streaming import Accumulator
 from tests.conftest import CASES
+
+PANEL = metrics.default_metrics("panel")
 
 
 def test_panel_values_are_the_metrics(case: tuple[np.ndarray, np.ndarray]) -> None:
@@ -163,8 +166,10 @@ def test_three_models_are_corrected_together() -> None:
     models = {f"T={t}": Predictions(logits=z / t, labels=labels) for t in (0.5, 1, 1.05)}
     result = compare(models, metrics=["nll"], replicates=100)
     assert [(d.first, d.second) for d in result.differences] == [
-        ("T=0.5", "T=1"), ("T=0.5", "T=1.05"), ("T=1", "T=1.05"),
-    ]  # fmt: skip
+        ("T=0.5", "T=1"),
+        ("T=0.5", "T=1.05"),
+        ("T=1", "T=1.05"),
+    ]
     assert all(d.adjusted >= d.p_value for d in result.differences)
 
 

@@ -149,8 +149,10 @@ class TestPeers:
         assert metrics.adaptive_ece(p) == pytest.approx(
             calibration.get_ece_em(p.probs, p.labels, num_bins=15), abs=1e-9
         )
-        for debias, value in ((False, metrics.adaptive_ece(p, norm=2)),
-                              (True, metrics.debiased_ece(p))):  # fmt: skip
+        for debias, value in (
+            (False, metrics.adaptive_ece(p, norm=2)),
+            (True, metrics.debiased_ece(p)),
+        ):
             want = calibration.lower_bound_scaling_top_ce(
                 p.probs, p.labels, p=2, debias=debias, num_bins=15
             )
@@ -169,8 +171,11 @@ class TestPeers:
         from torchmetrics.functional.classification import multiclass_calibration_error
 
         p = self.p
-        for order, value in (("l1", metrics.ece(p)), ("l2", metrics.ece(p, norm=2)),
-                             ("max", metrics.mce(p))):  # fmt: skip
+        for order, value in (
+            ("l1", metrics.ece(p)),
+            ("l2", metrics.ece(p, norm=2)),
+            ("max", metrics.mce(p)),
+        ):
             want = multiclass_calibration_error(
                 torch.tensor(p.probs), torch.tensor(p.labels), num_classes=7, n_bins=15, norm=order
             )
@@ -299,8 +304,9 @@ def test_warnings_are_errors_here() -> None:
 
 
 def test_equal_confidences_from_probabilities_are_ties() -> None:
-    probs = np.array([[0.7, 0.1, 0.1, 0.1], [0.7, 0.2, 0.05, 0.05], [0.7, 0.3, 0, 0],
-                      [0.7, 0.15, 0.1, 0.05]])  # fmt: skip
+    probs = np.array(
+        [[0.7, 0.1, 0.1, 0.1], [0.7, 0.2, 0.05, 0.05], [0.7, 0.3, 0, 0], [0.7, 0.15, 0.1, 0.05]]
+    )
     assert metrics.auroc(Predictions(probs=probs, labels=[0, 1, 0, 1])) == 0.5
 
 

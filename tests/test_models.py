@@ -17,11 +17,20 @@ from calibrant.models import MODELS, build, load_weights, num_parameters
 # 0.85 and 1.7 million; Zagoruyko and Komodakis 2016, Table 4, 36.5 million for WRN-28-10 and 2.8
 # for WRN-16-4 (2.7 in Table 3). The others are the sizes in wide use for 32 x 32 images.
 PUBLISHED = {
-    "resnet8": 75_290, "resnet20": 269_722, "resnet32": 464_154, "resnet44": 658_586,
-    "resnet56": 853_018, "resnet110": 1_727_962, "resnet18": 11_173_962, "resnet50": 23_520_842,
-    "wrn16-4": 2_748_890, "wrn26-10": 36_479_194, "wrn28-10": 36_479_194, "vgg16": 14_728_266,
+    "resnet8": 75_290,
+    "resnet20": 269_722,
+    "resnet32": 464_154,
+    "resnet44": 658_586,
+    "resnet56": 853_018,
+    "resnet110": 1_727_962,
+    "resnet18": 11_173_962,
+    "resnet50": 23_520_842,
+    "wrn16-4": 2_748_890,
+    "wrn26-10": 36_479_194,
+    "wrn28-10": 36_479_194,
+    "vgg16": 14_728_266,
     "densenet121": 6_956_298,
-}  # fmt: skip
+}
 SIZES = {"image": (3, 32, 32), "vector": (20,), "signal": (2, 64), "tokens": 50, "trees": 50}
 
 

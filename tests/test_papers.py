@@ -137,8 +137,13 @@ def test_singh_has_two_schedules() -> None:
 def test_cost_of_a_network_known_by_hand() -> None:
     """ResNet-20's 41 million multiplications, and ResNet-50's 4.1 billion on ImageNet."""
     run = load_study("paper", "wang2021-cifar10").runs[0]
-    run = replace(run, model="resnet20", calibration=0, train_size=1,
-                  recipe={"name": "wang2021", "epochs": 1, "milestones": []})  # fmt: skip
+    run = replace(
+        run,
+        model="resnet20",
+        calibration=0,
+        train_size=1,
+        recipe={"name": "wang2021", "epochs": 1, "milestones": []},
+    )
     assert cost([run]).floating_point_operations / 6 == pytest.approx(41e6, rel=0.03)
     large = load_study("paper", "singh2021-imagenet").runs[0]
     large = replace(large, train_size=1, recipe={"name": "singh2021-imagenet", "epochs": 1})
@@ -161,11 +166,19 @@ def test_every_table_and_figure_of_the_map() -> None:
     tables = {paper: [n for n in experiments(paper) if n.startswith("table")] for paper in PAPERS}
     figures = {paper: [n for n in experiments(paper) if n.startswith("figure")] for paper in PAPERS}
     assert {paper: len(names) for paper, names in tables.items()} == {
-        "loss_report": 0, "wang2021": 2, "singh2021": 4, "mukhoti2020": 4, "karandikar2021": 2,
-    }  # fmt: skip
+        "loss_report": 0,
+        "wang2021": 2,
+        "singh2021": 4,
+        "mukhoti2020": 4,
+        "karandikar2021": 2,
+    }
     assert {paper: len(names) for paper, names in figures.items()} == {
-        "loss_report": 1, "wang2021": 6, "singh2021": 2, "mukhoti2020": 3, "karandikar2021": 10,
-    }  # fmt: skip
+        "loss_report": 1,
+        "wang2021": 6,
+        "singh2021": 2,
+        "mukhoti2020": 3,
+        "karandikar2021": 10,
+    }
     for paper in PAPERS:
         for name, experiment in experiments(paper).items():
             assert experiment.caption
@@ -179,8 +192,11 @@ def test_only_what_a_table_needs_is_run() -> None:
     studies = get_experiment("wang2021", "table1").studies(at)
     names = {run.name for run in distinct_runs(studies)}
     assert names == {
-        "cross_entropy", "label_smoothing", "cross_entropy + logit_norm", "focal",
-    }  # fmt: skip
+        "cross_entropy",
+        "label_smoothing",
+        "cross_entropy + logit_norm",
+        "focal",
+    }
     assert get_experiment("karandikar2021", "figure3").studies(at) == []
 
 
@@ -233,12 +249,14 @@ def test_a_stand_in_is_said(tmp_path: Path) -> None:
 
 def test_ours_are_mean_spread_temperature_and_mark() -> None:
     base, higher, unsure = [0.10, 0.11, 0.12], [0.20, 0.21, 0.22], [0.10, 0.12, 0.14]
-    results = FakeResults({
-        ("cross_entropy", "temperature"): base,
-        ("label_smoothing", "temperature"): higher,
-        ("focal", "temperature"): unsure,
-        ("cross_entropy + logit_norm", "temperature"): [0.05],
-    })  # fmt: skip
+    results = FakeResults(
+        {
+            ("cross_entropy", "temperature"): base,
+            ("label_smoothing", "temperature"): higher,
+            ("focal", "temperature"): unsure,
+            ("cross_entropy + logit_norm", "temperature"): [0.05],
+        }
+    )
     made = compare_table("wang2021", "table2", results)
     entry = next(e for e in made.entries if e.ours and e.label == "ECE after TS")
     assert str(entry.values["cross_entropy"]) == "11.00 ± 1.00 (1.10)"
@@ -268,8 +286,20 @@ def run_all(folder: Path) -> Path:
     for paper in PAPERS:
         # All formats of one paper's figures; the others would only take time.
         formats = "png,svg,pdf" if paper == "singh2021" else "png"
-        command = ["papers", "run", paper, "all", "--out", str(folder), "--format", formats,
-                   "--workers", "2", "--threads", "1"]  # fmt: skip
+        command = [
+            "papers",
+            "run",
+            paper,
+            "all",
+            "--out",
+            str(folder),
+            "--format",
+            formats,
+            "--workers",
+            "2",
+            "--threads",
+            "1",
+        ]
         done = CliRunner().invoke(app, command)
         assert done.exit_code == 0, done.output
     return folder
@@ -348,8 +378,17 @@ def test_list_and_show() -> None:
 
 
 def test_dry_run_of_the_paper_scale(tmp_path: Path) -> None:
-    command = ["papers", "run", "mukhoti2020", "table1", "--scale", "paper", "--dry-run",
-               "--out", str(tmp_path / "x")]  # fmt: skip
+    command = [
+        "papers",
+        "run",
+        "mukhoti2020",
+        "table1",
+        "--scale",
+        "paper",
+        "--dry-run",
+        "--out",
+        str(tmp_path / "x"),
+    ]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0
     lines = [line for line in done.output.splitlines() if "seed 0" in line]

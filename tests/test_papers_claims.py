@@ -34,10 +34,14 @@ from calibrant.results import Store
 from calibrant.study import Study
 
 NAMES = [
-    *(f"W{i}" for i in range(1, 9)), *(f"S{i}" for i in range(1, 6)),
-    *(f"M{i}" for i in range(1, 7)), *(f"K{i}" for i in range(1, 5)),
-    *(f"R{i}" for i in range(1, 5)), "T1", "T2",
-]  # fmt: skip
+    *(f"W{i}" for i in range(1, 9)),
+    *(f"S{i}" for i in range(1, 6)),
+    *(f"M{i}" for i in range(1, 7)),
+    *(f"K{i}" for i in range(1, 5)),
+    *(f"R{i}" for i in range(1, 5)),
+    "T1",
+    "T2",
+]
 MATHEMATICS = ["S5", "M6", "T1", "T2"]
 EMPIRICAL = [name for name in NAMES if name not in MATHEMATICS]
 IN_TABLES = ["W1", "W2", "W3", "S1", "S2", "S3", "S4", "M1", "M2", "K1", "K2", "K4"]
@@ -196,23 +200,38 @@ _KARANDIKAR = {
     f"{primary}{secondary}": value
     for primary in ("cross_entropy", "focal", "squared_error")
     for secondary, value in (
-        ("", 0.06), (" + mmce", 0.05), (" + avuc", 0.08), (" + avuc_gs", 0.04),
-        (" + soft_avuc", 0.03), (" + soft_binned_ece", 0.03),
+        ("", 0.06),
+        (" + mmce", 0.05),
+        (" + avuc", 0.08),
+        (" + avuc_gs", 0.04),
+        (" + soft_avuc", 0.03),
+        (" + soft_binned_ece", 0.03),
     )
-}  # fmt: skip
+}
 _WANG = {
-    "cross_entropy": 0.08, "label_smoothing": 0.04, "cross_entropy + logit_norm": 0.05,
-    "focal": 0.03, "inverse_focal": 0.12, "inverse_focal 1": 0.1, "inverse_focal 3": 0.14,
-}  # fmt: skip
+    "cross_entropy": 0.08,
+    "label_smoothing": 0.04,
+    "cross_entropy + logit_norm": 0.05,
+    "focal": 0.03,
+    "inverse_focal": 0.12,
+    "inverse_focal 1": 0.1,
+    "inverse_focal 3": 0.14,
+}
 _SINGH = {
-    "cross_entropy": 0.10, "cross_entropy + negative_entropy": 0.08, "label_smoothing": 0.05,
-    "mixup": 0.06, "focal": 0.05,
-}  # fmt: skip
+    "cross_entropy": 0.10,
+    "cross_entropy + negative_entropy": 0.08,
+    "label_smoothing": 0.05,
+    "mixup": 0.06,
+    "focal": 0.05,
+}
 _REFINED = dict(zip(_SINGH, (0.92, 0.90, 0.78, 0.87, 0.88), strict=True))
 _MUKHOTI = {
-    "cross_entropy": 0.12, "brier": 0.06, "cross_entropy + mmce": 0.11, "label_smoothing": 0.07,
+    "cross_entropy": 0.12,
+    "brier": 0.06,
+    "cross_entropy + mmce": 0.11,
+    "label_smoothing": 0.07,
     "focal": 0.03,
-}  # fmt: skip
+}
 _FOCALS = ("cross_entropy", "focal 1", "focal 2", "focal")
 _SIZES = {"n=100": 8.0, "n=400": 4.0, "n=1600": 2.0}
 _SMOOTHING = ("epsilon=0", "epsilon=0.05", "epsilon=0.1", "epsilon=0.2")
@@ -293,24 +312,40 @@ TRUE: dict[tuple[str, str, str], dict[str, float]] = {
     ("karandikar2021", "shift", "ece"): {**_KARANDIKAR, "cross_entropy | temperature": 0.15},
     ("loss_report", "main", "ece"): dict(
         zip(
-            ("cross_entropy", "cross_entropy + negative_entropy", "cross_entropy + logit_norm",
-             "focal"),
-            (0.1, 0.098, 0.06, 0.04), strict=True,
+            (
+                "cross_entropy",
+                "cross_entropy + negative_entropy",
+                "cross_entropy + logit_norm",
+                "focal",
+            ),
+            (0.1, 0.098, 0.06, 0.04),
+            strict=True,
         )
     ),
     ("loss_report", "figures", "confidence_gap"): dict(
         zip(
-            ("cross_entropy", "cross_entropy + negative_entropy", "cross_entropy + logit_norm",
-             "focal"),
-            (0.1, 0.05, 0.03, 0.02), strict=True,
+            (
+                "cross_entropy",
+                "cross_entropy + negative_entropy",
+                "cross_entropy + logit_norm",
+                "focal",
+            ),
+            (0.1, 0.05, 0.03, 0.02),
+            strict=True,
         )
     ),
-}  # fmt: skip
+}
 DIFFERENCES = {
-    "accuracy": None, "auroc": None, "early_late_auroc": None, "optimal_ece_turn": None,
-    "entropy_incorrect": None, "optimal_ece_rise": 0.0, "nll_rise_incorrect": 0.0,
-    "nll_rise_correct": 0.0, "confidence_gap": 0.0,
-}  # fmt: skip
+    "accuracy": None,
+    "auroc": None,
+    "early_late_auroc": None,
+    "optimal_ece_turn": None,
+    "entropy_incorrect": None,
+    "optimal_ece_rise": 0.0,
+    "nll_rise_incorrect": 0.0,
+    "nll_rise_correct": 0.0,
+    "confidence_gap": 0.0,
+}
 AROUND_ONE = ("temperature", "few_over_all")
 
 
@@ -822,10 +857,8 @@ def test_early_late_auroc_against_loops() -> None:
     kept = [(x, e) for x, e in zip(logits, learned, strict=True) if e >= 0]
     middle = np.median([e for _, e in kept])
     wins = [
-        (a > b) + 0.5 * (a == b)
-        for a, ea in kept if ea <= middle
-        for b, eb in kept if eb > middle
-    ]  # fmt: skip
+        (a > b) + 0.5 * (a == b) for a, ea in kept if ea <= middle for b, eb in kept if eb > middle
+    ]
     assert _run_measures.early_late_auroc(logits, learned) == pytest.approx(np.mean(wins))
 
 
@@ -844,35 +877,54 @@ def test_windows() -> None:
 
 
 SETTINGS = {
-    "recipe": {"name": "quick", "epochs": 2}, "seeds": 2, "telemetry": True, "data": "signals",
-    "models": "cnn1d", "metrics": ["accuracy", "ece", "auroc"],
+    "recipe": {"name": "quick", "epochs": 2},
+    "seeds": 2,
+    "telemetry": True,
+    "data": "signals",
+    "models": "cnn1d",
+    "metrics": ["accuracy", "ece", "auroc"],
     "calibrators": [
-        "none", {"name": "temperature", "objective": "ece", "label": "TS-ECE"},
+        "none",
+        {"name": "temperature", "objective": "ece", "label": "TS-ECE"},
         {"name": "histogram", "label": "HB"},
     ],
-}  # fmt: skip
-MAIN = Study.parse({
-    **SETTINGS, "shifts": ["signals/1", "signals/2"],
-    "objectives": [
-        {"objective": "cross_entropy", "label": "cross_entropy"},
-        {"objective": "label_smoothing:epsilon=0.05", "label": "label_smoothing"},
-        {"objective": "cross_entropy", "recipe": {"mixup": 0.2}, "label": "mixup"},
-    ],
-})  # fmt: skip
-SWEEP = Study.parse({
-    **SETTINGS, "objectives": [{
-        "objective": "focal:gamma={c}", "c": [1, 5], "train_size": [100, 400],
-        "label": "focal {c} n={train_size}",
-    }],
-})  # fmt: skip
+}
+MAIN = Study.parse(
+    {
+        **SETTINGS,
+        "shifts": ["signals/1", "signals/2"],
+        "objectives": [
+            {"objective": "cross_entropy", "label": "cross_entropy"},
+            {"objective": "label_smoothing:epsilon=0.05", "label": "label_smoothing"},
+            {"objective": "cross_entropy", "recipe": {"mixup": 0.2}, "label": "mixup"},
+        ],
+    }
+)
+SWEEP = Study.parse(
+    {
+        **SETTINGS,
+        "objectives": [
+            {
+                "objective": "focal:gamma={c}",
+                "c": [1, 5],
+                "train_size": [100, 400],
+                "label": "focal {c} n={train_size}",
+            }
+        ],
+    }
+)
 STUDIES = {"main": MAIN, "sweep": SWEEP}
 ECE = {"cross_entropy": 0.08, "label_smoothing": 0.04, "mixup": 0.05}
 
 
 def ece_of(name: str, seed: int) -> float:
     """Made up: more focus is better with few samples, less with many."""
-    sweep = {"focal 1 n=100": 0.09, "focal 5 n=100": 0.05, "focal 1 n=400": 0.02,
-             "focal 5 n=400": 0.03}  # fmt: skip
+    sweep = {
+        "focal 1 n=100": 0.09,
+        "focal 5 n=100": 0.05,
+        "focal 1 n=400": 0.02,
+        "focal 5 n=400": 0.03,
+    }
     return {**ECE, **sweep}[name] + 0.001 * seed
 
 
@@ -882,9 +934,12 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place = Place("signals", "cnn1d")
     published_places = {Place(f"published {i}", "net"): place for i in range(3)}
     studies = {
-        "main": ("main",), "coefficients": ("main",), "epochs": ("main",), "sizes": ("sweep",),
+        "main": ("main",),
+        "coefficients": ("main",),
+        "epochs": ("main",),
+        "sizes": ("sweep",),
         "shift": ("main",),
-    }  # fmt: skip
+    }
     monkeypatch.setattr(_scales, "load_study", lambda scale, name: STUDIES[name])
     monkeypatch.setattr(
         _evidence, "paper_at", lambda paper, scale: PaperAt(paper, scale, studies, published_places)
@@ -903,10 +958,13 @@ def write_run(store: Store, key: str, name: str, seed: int) -> None:
         for part in ("test", "signals/1", "signals/2")
         for calibrator, factor in (("none", 1.0), ("TS-ECE", 0.5), ("HB", 0.25), ("TS", 2.0))
         for metric, value in (
-            ("ece", factor * ece_of(name, seed)), ("ece_l2_mass", 2 * factor * ece_of(name, seed)),
-            ("accuracy", 0.7), ("mean_confidence", 0.75), ("auroc", math.nan),
+            ("ece", factor * ece_of(name, seed)),
+            ("ece_l2_mass", 2 * factor * ece_of(name, seed)),
+            ("accuracy", 0.7),
+            ("mean_confidence", 0.75),
+            ("auroc", math.nan),
         )
-    ]  # fmt: skip
+    ]
     values.append(("calibration", "TS-ECE", "temperature", 1.5 + seed))
     rows = [
         {**place, **dict(zip(("part", "calibrator", "metric", "value"), row, strict=True))}
@@ -925,9 +983,10 @@ def write_run(store: Store, key: str, name: str, seed: int) -> None:
     epochs = {
         "test_optimal_ece": [0.03, 0.01, 0.09 if name == "mixup" else 0.02],
         "test_nll_correct": [0.5, 0.3, 0.1],
-        "test_nll_incorrect": [1.0, 2.0, 3.0 + seed], "test_entropy_incorrect": [0.9, 0.6, 0.3],
+        "test_nll_incorrect": [1.0, 2.0, 3.0 + seed],
+        "test_entropy_incorrect": [0.9, 0.6, 0.3],
         "head_norm": [1.0, 2.0, 4.0],
-    }  # fmt: skip
+    }
     pq.write_table(pa.table(epochs), folder / "epochs.parquet")
 
 

@@ -19,9 +19,8 @@ from matplotlib.figure import Figure
 from scipy.optimize import brentq
 
 from calibrant import metrics
-from calibrant._checks import InputError
+from calibrant._core.checks import InputError
 from calibrant.calibrators import HistogramBinning
-from calibrant.inference import cohens_d, summarise
 from calibrant.papers._figures import (
     FIGURES,
     _levels,
@@ -35,6 +34,7 @@ from calibrant.papers._figures._panel import Panel, only_panel, panels
 from calibrant.papers._figures._sheet import NOT_RUN, one_legend, sheet
 from calibrant.papers._results import Results
 from calibrant.papers._scales import PaperAt, Place, paper_at
+from calibrant.results import cohens_d, summarise_runs
 from calibrant.study import Local, Study, run_study
 
 NAMES = {
@@ -57,7 +57,9 @@ COMMON = {
     "calibration": 0.5,
     "telemetry": True,
     "metrics": [
-        "accuracy", "ece", "mean_entropy",
+        "accuracy",
+        "ece",
+        "mean_entropy",
         {"name": "ece", "norm": 2, "binning": "mass", "label": "ece_l2_mass"},
     ],
     "calibrators": [
@@ -67,7 +69,7 @@ COMMON = {
         {"name": "temperature", "objective": "soft_ece", "label": "TS-SB-ECE"},
         {"name": "histogram", "label": "HB"},
     ],
-}  # fmt: skip
+}
 MAIN = {
     "cross_entropy": "cross_entropy",
     "label_smoothing": "label_smoothing:epsilon=0.05",
@@ -82,25 +84,41 @@ MAIN = {
 }
 CORRUPTIONS, LEVELS = ("generated/contrast", "generated/gaussian_noise"), (1, 4)
 STUDIES = {
-    "main": Study.parse({
-        **COMMON, "name": "main", "seeds": 2,
-        "objectives": [{"objective": o, "label": label} for label, o in MAIN.items()],
-        "shifts": [f"{corruption}/{level}" for corruption in CORRUPTIONS for level in LEVELS],
-    }),
-    "sweep": Study.parse({
-        **COMMON, "name": "sweep", "seeds": 2,
-        "objectives": [
-            {"objective": "label_smoothing:epsilon=0.3", "label": "label_smoothing 0.3"},
-        ],
-    }),
-    "sizes": Study.parse({
-        **COMMON, "name": "sizes", "seeds": 1,
-        "objectives": [{
-            "objective": "focal:gamma={c}", "c": [1, 9], "train_size": [50, 200],
-            "label": "focal {c} n={train_size}",
-        }],
-    }),
-}  # fmt: skip
+    "main": Study.parse(
+        {
+            **COMMON,
+            "name": "main",
+            "seeds": 2,
+            "objectives": [{"objective": o, "label": label} for label, o in MAIN.items()],
+            "shifts": [f"{corruption}/{level}" for corruption in CORRUPTIONS for level in LEVELS],
+        }
+    ),
+    "sweep": Study.parse(
+        {
+            **COMMON,
+            "name": "sweep",
+            "seeds": 2,
+            "objectives": [
+                {"objective": "label_smoothing:epsilon=0.3", "label": "label_smoothing 0.3"},
+            ],
+        }
+    ),
+    "sizes": Study.parse(
+        {
+            **COMMON,
+            "name": "sizes",
+            "seeds": 1,
+            "objectives": [
+                {
+                    "objective": "focal:gamma={c}",
+                    "c": [1, 9],
+                    "train_size": [50, 200],
+                    "label": "focal {c} n={train_size}",
+                }
+            ],
+        }
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -118,32 +136,42 @@ class TinyAt(PaperAt):
 AT = {
     # cifar100 stands for itself, and is not run; nothing stands for news20
     "wang2021": TinyAt(
-        "wang2021", "tiny", {"main": ("main",), "coefficients": ("sweep",), "sizes": ("sizes",)},
+        "wang2021",
+        "tiny",
+        {"main": ("main",), "coefficients": ("sweep",), "sizes": ("sizes",)},
         {
-            Place("svhn", "resnet32"): OURS, Place("cifar10", "resnet32"): OURS,
+            Place("svhn", "resnet32"): OURS,
+            Place("cifar10", "resnet32"): OURS,
             Place("cifar100", "resnet32"): Place("cifar100", "resnet32"),
         },
     ),
     "singh2021": TinyAt(
-        "singh2021", "tiny", {"main": ("main",)},
+        "singh2021",
+        "tiny",
+        {"main": ("main",)},
         {Place("cifar10", model): OURS for model in ("vgg16", "resnet50")},
     ),
     # the question of epochs is asked elsewhere than at the place for cifar10
     "mukhoti2020": TinyAt(
-        "mukhoti2020", "tiny", {"main": ("main",), "epochs": ("main",)},
+        "mukhoti2020",
+        "tiny",
+        {"main": ("main",), "epochs": ("main",)},
         {Place("cifar10", "resnet50"): Place("signals", "cnn1d")},
     ),
     "karandikar2021": TinyAt(
-        "karandikar2021", "tiny", {"main": ("main",), "shift": ("main",)},
+        "karandikar2021",
+        "tiny",
+        {"main": ("main",), "shift": ("main",)},
         {
-            Place("cifar100", "wrn28-10"): OURS, Place("cifar10", "wrn28-10"): OURS,
+            Place("cifar100", "wrn28-10"): OURS,
+            Place("cifar10", "wrn28-10"): OURS,
             Place("imagenet", "resnet50"): OURS,
         },
     ),
     "loss_report": TinyAt(
         "loss_report", "tiny", {"main": ("main",)}, {Place("cifar10", "resnet18"): OURS}
     ),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -201,8 +229,10 @@ def test_needs_are_runs_that_the_recipes_have(paper: str, name: str) -> None:
 def test_only_mathematics_needs_no_runs() -> None:
     found = [(paper, name) for paper, name in ALL if not FIGURES[paper][name].needs]
     assert found == [
-        ("mukhoti2020", "figureA1"), ("karandikar2021", "figure3"), ("karandikar2021", "figure4"),
-    ]  # fmt: skip
+        ("mukhoti2020", "figureA1"),
+        ("karandikar2021", "figure3"),
+        ("karandikar2021", "figure4"),
+    ]
 
 
 def test_the_list_does_not_load_matplotlib() -> None:
@@ -323,8 +353,10 @@ def test_karandikar_figure_4_draws_soft_uncertainty() -> None:
         return odds ** (1 / t) / (1 + odds ** (1 / t))
 
     for ax, name, kappa, t in (
-        (left, "κ = 0.2", 0.2, 0.25), (left, "κ = 0.8", 0.8, 0.25), (right, "T = 1", 0.5, 1.0),
-    ):  # fmt: skip
+        (left, "κ = 0.2", 0.2, 0.25),
+        (left, "κ = 0.8", 0.8, 0.25),
+        (right, "T = 1", 0.5, 1.0),
+    ):
         h, y = line(ax, name)
         np.testing.assert_allclose(y[1:-1], formula(h[1:-1], kappa, t), rtol=1e-9, atol=1e-300)
     h, y = line(right, "T = 1")
@@ -376,9 +408,10 @@ def test_places_that_share_ours_are_drawn_once(results: dict[str, Results]) -> N
     fig = draw_figure("wang2021", "figure4", results["wang2021"])
     titles = [ax.get_title().replace("\n", " ") for ax in fig.axes if ax.axison]
     assert titles == [
-        "digits, mlp (for svhn, resnet32; cifar10, resnet32)", "cifar100, resnet32",
+        "digits, mlp (for svhn, resnet32; cifar10, resnet32)",
+        "cifar100, resnet32",
         "news20, textcnn",
-    ]  # fmt: skip
+    ]
     assert grey(fig) == [False, True, True]
 
 
@@ -439,9 +472,15 @@ def test_validation_samples_are_nested(results: dict[str, Results]) -> None:
         assert all(small < large for small, large in pairwise(some))
 
 
-@pytest.mark.parametrize(("samples", "sizes"), [
-    (1, [1]), (29, [29]), (30, [15, 30]), (5000, [156, 312, 625, 1250, 2500, 5000]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("samples", "sizes"),
+    [
+        (1, [1]),
+        (29, [29]),
+        (30, [15, 30]),
+        (5000, [156, 312, 625, 1250, 2500, 5000]),
+    ],
+)
 def test_validation_sizes_are_halves(samples: int, sizes: list[int]) -> None:
     assert wang2021.validation_sizes(samples) == sizes
 
@@ -450,8 +489,9 @@ def test_wang_figure_4_has_mean_and_range_of_the_epochs(results: dict[str, Resul
     r = results["wang2021"]
     ax = draw_figure("wang2021", "figure4", r).axes[0]
     for name, kind, method in (
-        ("ε = 0.05", "main", "label_smoothing"), ("ε = 0.3", "coefficients", "label_smoothing 0.3"),
-    ):  # fmt: skip
+        ("ε = 0.05", "main", "label_smoothing"),
+        ("ε = 0.3", "coefficients", "label_smoothing 0.3"),
+    ):
         runs = r.runs(kind, method=method)
         values = np.array([r.epochs(run)["test_optimal_ece"].to_numpy() for run in runs])
         epoch, mean = line(ax, name)
@@ -481,9 +521,12 @@ def test_wang_figure_6_keeps_the_order_of_losses(results: dict[str, Results]) ->
     name = "digits, mlp (for svhn, resnet32;\ncifar10, resnet32)"
     order = ("focal", "focal 1", "cross_entropy", "inverse_focal")
     for ax, metric, calibrator in (
-        (b, "accuracy", "none"), (c, "ece", "none"), (d, "temperature", "temperature"),
-        (e, "ece", "temperature"), (f, "ece", "histogram"),
-    ):  # fmt: skip
+        (b, "accuracy", "none"),
+        (c, "ece", "none"),
+        (d, "temperature", "temperature"),
+        (e, "ece", "temperature"),
+        (f, "ece", "histogram"),
+    ):
         x, y = line(ax, name)
         np.testing.assert_allclose(x, [-3, -1, 0, 2])
         expected = [
@@ -516,10 +559,12 @@ def test_mukhoti_figures_are_means_of_the_epochs(results: dict[str, Results]) ->
 
     nll, entropy, both = draw_figure("mukhoti2020", "figure1", r).axes
     for ax, name, column in (
-        (nll, "training", "train_nll"), (nll, "test, incorrect", "test_nll_incorrect"),
-        (entropy, "test, correct", "test_entropy_correct"), (both, "test error", "test_error"),
+        (nll, "training", "train_nll"),
+        (nll, "test, incorrect", "test_nll_incorrect"),
+        (entropy, "test, correct", "test_entropy_correct"),
+        (both, "test error", "test_error"),
         (both, "test ECE", "test_ece"),
-    ):  # fmt: skip
+    ):
         np.testing.assert_allclose(line(ax, name)[1], mean("cross_entropy", column))
     axes = draw_figure("mukhoti2020", "figure2", r).axes
     for ax, column in zip(axes, mukhoti2020.FIGURE2, strict=False):
@@ -548,7 +593,7 @@ def test_karandikar_figure_1_has_cohens_d(results: dict[str, Results]) -> None:
             cohens_d(values[primary], values[f"{primary} + mmce"])
             for primary in ("cross_entropy", "focal")
         ]
-        over = summarise(effects)
+        over = summarise_runs(effects)
         assert [tick.get_text() for tick in ax.get_yticklabels()] == ["MMCE"]
         (points,) = [c.lines[0].get_xdata() for c in ax.containers]
         np.testing.assert_allclose(points, [over.mean])
@@ -572,9 +617,13 @@ def test_karandikar_figure_5_has_the_mean_ece(results: dict[str, Results]) -> No
     assert [text.get_text().strip() for text in ax.texts] == texts
 
 
-@pytest.mark.parametrize(("figure", "methods"), [
-    ("figure2", ["cross_entropy"]), ("figure9", ["cross_entropy", "focal", "squared_error"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("figure", "methods"),
+    [
+        ("figure2", ["cross_entropy"]),
+        ("figure9", ["cross_entropy", "focal", "squared_error"]),
+    ],
+)
 def test_karandikar_figures_2_and_9_correct_within_corruptions(
     figure: str, methods: list[str], results: dict[str, Results]
 ) -> None:
@@ -621,9 +670,10 @@ def test_karandikar_figures_7_and_8_average_corruptions(
         draw_figure("karandikar2021", figure, r).axes, ("ece", "error"), strict=True
     ):
         for name, method, label in (
-            ("NLL", "cross_entropy", "none"), ("NLL + TS", "cross_entropy", "temperature"),
+            ("NLL", "cross_entropy", "none"),
+            ("NLL + TS", "cross_entropy", "temperature"),
             ("NLL + MMCE", "cross_entropy + mmce", "none"),
-        ):  # fmt: skip
+        ):
             levels, means = line(ax, name)
             np.testing.assert_allclose(levels, [0, *LEVELS])
             runs = r.runs("shift", method=method)
@@ -690,10 +740,15 @@ def test_results_without_their_runs_say_what_they_can(
     shutil.copytree(results["wang2021"].out / "results", tmp_path / "results")
     alone = {paper: Results(at, tmp_path) for paper, at in AT.items()}
     for paper, name in (
-        ("wang2021", "figure2"), ("wang2021", "figure3"), ("wang2021", "figure4"),
-        ("wang2021", "figure5"), ("singh2021", "figure2"), ("mukhoti2020", "figure2"),
-        ("loss_report", "figure1"), ("karandikar2021", "figure6"),
-    ):  # fmt: skip
+        ("wang2021", "figure2"),
+        ("wang2021", "figure3"),
+        ("wang2021", "figure4"),
+        ("wang2021", "figure5"),
+        ("singh2021", "figure2"),
+        ("mukhoti2020", "figure2"),
+        ("loss_report", "figure1"),
+        ("karandikar2021", "figure6"),
+    ):
         assert all(grey(draw_figure(paper, name, alone[paper]))), (paper, name)
     for paper, name in (("wang2021", "figure6"), ("karandikar2021", "figure7")):
         assert not any(grey(draw_figure(paper, name, alone[paper]))), (paper, name)
@@ -723,11 +778,15 @@ def test_what_nothing_stands_for_has_a_panel_of_its_own(tmp_path: Path) -> None:
     at = TinyAt("wang2021", "tiny", {}, {a: b})  # ours has the name of a published one
     found = panels(Results(at, tmp_path), [a, b, c])
     assert [(panel.ours, panel.published) for panel in found] == [
-        (b, (a,)), (None, (b,)), (None, (c,)),
-    ]  # fmt: skip
+        (b, (a,)),
+        (None, (b,)),
+        (None, (c,)),
+    ]
     assert [panel.title for panel in found] == [
-        "cifar10, b (for cifar10, a)", "cifar10, b", "cifar10, c",
-    ]  # fmt: skip
+        "cifar10, b (for cifar10, a)",
+        "cifar10, b",
+        "cifar10, c",
+    ]
 
 
 def test_a_place_that_stands_for_itself_is_named_once() -> None:

@@ -238,11 +238,49 @@ def test_sums_karandikar() -> None:
     spreads = [3.098, 4.804, 4.726, 5.902]
     assert sums(t, "calibrator metric", number="spread") == pytest.approx(spreads)
     by_row = [
-        97.85, 90.14, 99.64, 98.27, 99.71, 91.25, 94.27, 88.77, 93.18, 89.28, 86.71, 90.16,
-        92.08, 92.18, 91.58, 91.29, 90.15, 91.31, 104.20, 99.09, 104.46, 103.92, 104.71, 104.79,
-        104.91, 109.13, 99.09, 100.35, 98.37, 99.75, 111.34, 103.49, 107.17, 111.00, 98.77, 108.81,
-        85.10, 83.18, 85.93, 86.23, 81.80, 82.35,
-    ]  # fmt: skip
+        97.85,
+        90.14,
+        99.64,
+        98.27,
+        99.71,
+        91.25,
+        94.27,
+        88.77,
+        93.18,
+        89.28,
+        86.71,
+        90.16,
+        92.08,
+        92.18,
+        91.58,
+        91.29,
+        90.15,
+        91.31,
+        104.20,
+        99.09,
+        104.46,
+        103.92,
+        104.71,
+        104.79,
+        104.91,
+        109.13,
+        99.09,
+        100.35,
+        98.37,
+        99.75,
+        111.34,
+        103.49,
+        107.17,
+        111.00,
+        98.77,
+        108.81,
+        85.10,
+        83.18,
+        85.93,
+        86.23,
+        81.80,
+        82.35,
+    ]
     assert sums(t, "data objective secondary") == pytest.approx(by_row)
 
 
@@ -417,9 +455,12 @@ def test_wang_marks_give_the_direction_and_have_lost_their_fill() -> None:
     insignificant = 0
     for row in t:
         base = one(
-            t, data=row["data"], calibrator=row["calibrator"], objective="cross_entropy",
+            t,
+            data=row["data"],
+            calibrator=row["calibrator"],
+            objective="cross_entropy",
             secondary=None,
-        )  # fmt: skip
+        )
         if row is base:
             assert row["mark"] is None
             continue

@@ -23,7 +23,7 @@ from matplotlib.text import Text
 
 from calibrant import Confidences, InputError, Predictions, metrics, plots
 from calibrant.calibrators import TemperatureScaling
-from calibrant.inference import consistency_band, summarise
+from calibrant.inference import consistency_band
 from calibrant.plots import _style
 from calibrant.plots._curves import (
     Classwise,
@@ -34,6 +34,7 @@ from calibrant.plots._curves import (
     risk_by_coverage,
     thinned,
 )
+from calibrant.results import summarise_runs
 
 IMAGES = Path(__file__).parent / "images"
 TOLERANCE = 2.0  # root mean square difference, of 255
@@ -189,10 +190,25 @@ def test_refuses_what_are_no_axes(function: str, ax: object) -> None:
 
 
 HOSTILE = [
-    "$x$", "cost in $", r"$\frac{1}{$", r"\$5 and $6", "_hidden", "__init__", "<script>alert()",
-    "a & b_c^d #1 100%", "نموذج", "שלום", "{0} %s", "line\nbreak\ttab\x1b[31m\x00",
-    "\u202eflipped",    "\ud800lone", "x" * 400, "word " * 50, " ", "",
-]  # fmt: skip
+    "$x$",
+    "cost in $",
+    r"$\frac{1}{$",
+    r"\$5 and $6",
+    "_hidden",
+    "__init__",
+    "<script>alert()",
+    "a & b_c^d #1 100%",
+    "نموذج",
+    "שלום",
+    "{0} %s",
+    "line\nbreak\ttab\x1b[31m\x00",
+    "\u202eflipped",
+    "\ud800lone",
+    "x" * 400,
+    "word " * 50,
+    " ",
+    "",
+]
 
 
 @pytest.mark.parametrize("function", sorted(set(DRAW) - NAMELESS))
@@ -255,8 +271,10 @@ def test_many_things_differ_without_colour() -> None:
 def test_neighbouring_colours_differ_in_greyscale() -> None:
     rgb = np.array([mpl.colors.to_rgb(colour) for colour in _style.COLOURS[:4]])
     light = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4) @ (
-        0.2126, 0.7152, 0.0722
-    )  # fmt: skip
+        0.2126,
+        0.7152,
+        0.0722,
+    )
     lightness = 116 * np.cbrt(light) - 16
     assert np.abs(np.diff(lightness)).min() > 20
 
@@ -367,8 +385,9 @@ def test_reliability_shows_the_shares_of_samples() -> None:
     largest = max(share.max() for share in shares)
     for strip, share in zip(strips, shares, strict=True):
         values, _, baseline = strip.get_data()
-        np.testing.assert_allclose((values - baseline) / (values - baseline).max(),
-                                   share / share.max())  # fmt: skip
+        np.testing.assert_allclose(
+            (values - baseline) / (values - baseline).max(), share / share.max()
+        )
         assert values.max() < 0  # below the diagram
     assert any(f"{100 * largest:.0f}" in text.get_text() for text in ax.texts)
     plain = plots.reliability_diagram(P, counts=False)
@@ -436,8 +455,10 @@ def test_densities_have_the_area_one(p: Any) -> None:
             assert x[-1] == 1
             assert (y >= 0).all()
     right, wrong = int(p.correct.sum()), int((~p.correct).sum())
-    wanted = [f"{name} ({n:,})" if n else f"{name} (none)"
-              for name, n in (("correct", right), ("incorrect", wrong))]  # fmt: skip
+    wanted = [
+        f"{name} ({n:,})" if n else f"{name} (none)"
+        for name, n in (("correct", right), ("incorrect", wrong))
+    ]
     assert legend_texts(ax) == wanted
 
 
@@ -450,8 +471,13 @@ def test_density_is_the_sum_of_reflected_kernels() -> None:
     assert width == pytest.approx(values.std() * 300**-0.2)
     brute = np.zeros(len(x))
     for value in values:
-        for image in (value, 2 * low - value, 2 - value, 2 - (2 * low - value),
-                      2 * low - (2 - value)):  # fmt: skip
+        for image in (
+            value,
+            2 * low - value,
+            2 - value,
+            2 - (2 * low - value),
+            2 * low - (2 - value),
+        ):
             brute += np.exp(-(((x - image) / width) ** 2) / 2)
     brute /= 300 * width * math.sqrt(2 * math.pi)
     np.testing.assert_allclose(y, brute, atol=2e-3 * brute.max())
@@ -598,11 +624,16 @@ def test_training_curves_split_and_parts() -> None:
     table = epochs_of(0)
     ax = plots.training_curves(table, quantity="entropy", split=True)
     assert legend_texts(ax) == ["correct", "incorrect"]
-    np.testing.assert_array_equal(ax.lines[1].get_ydata(),
-                                  table["test_entropy_incorrect"].to_numpy())  # fmt: skip
+    np.testing.assert_array_equal(
+        ax.lines[1].get_ydata(), table["test_entropy_incorrect"].to_numpy()
+    )
     both = plots.training_curves(table, part=["train", "test"], split=True)
-    assert legend_texts(both) == ["training, correct", "training, incorrect", "test, correct",
-                                  "test, incorrect"]  # fmt: skip
+    assert legend_texts(both) == [
+        "training, correct",
+        "training, incorrect",
+        "test, correct",
+        "test, incorrect",
+    ]
     assert both.get_ylabel() == "NLL (nats)"
     named = plots.training_curves({"a": table, "b": table}, split=True)
     assert legend_texts(named) == ["a, correct", "a, incorrect", "b, correct", "b, incorrect"]
@@ -644,8 +675,10 @@ def test_max_logit_histograms() -> None:
         places = group.places
         values, edges, _ = patch.get_data()
         assert (values * np.diff(edges)).sum() == pytest.approx(1)
-        brute = [((LOGITS[places] >= a) & (LOGITS[places] < b)).mean() / (b - a)
-                 for a, b in pairwise(edges)]  # fmt: skip
+        brute = [
+            ((LOGITS[places] >= a) & (LOGITS[places] < b)).mean() / (b - a)
+            for a, b in pairwise(edges)
+        ]
         np.testing.assert_allclose(values[:-1], brute[:-1])
     names = [text.split()[0] for text in legend_texts(ax)]
     assert names == ["early:", "middle:", "late:", "never"]
@@ -679,7 +712,7 @@ def test_the_names_of_thirds_stay_with_their_third() -> None:
 def test_lines(spread: str | None) -> None:
     ax = plots.lines(SERIES, spread=spread, xlabel="x", ylabel="ECE", percent=True)
     for container, points in zip(ax.containers, SERIES.values(), strict=True):
-        found = [summarise(values) for values in points.values()]
+        found = [summarise_runs(values) for values in points.values()]
         np.testing.assert_allclose(container.lines[0].get_xdata(), list(points))
         np.testing.assert_allclose(container.lines[0].get_ydata(), [f.mean for f in found])
         if spread:
@@ -688,8 +721,10 @@ def test_lines(spread: str | None) -> None:
             np.testing.assert_allclose((top - bottom)[:, 1] / 2, reach)
     assert ax.get_ylabel() == "ECE (%)"
     title = ax.get_legend().get_title().get_text()
-    assert title == {"sem": "mean ± standard error", "std": "mean ± standard deviation",
-                     None: ""}[spread]  # fmt: skip
+    assert (
+        title
+        == {"sem": "mean ± standard error", "std": "mean ± standard deviation", None: ""}[spread]
+    )
 
 
 def test_lines_are_sorted_and_take_single_numbers() -> None:
@@ -717,10 +752,14 @@ def test_bars() -> None:
     ax = plots.bars(GROUPS, spread="std", ylabel="ECE")
     heights = {
         box.get_label(): [bar.get_height() for bar in box]
-        for box in ax.containers if isinstance(box, mpl.container.BarContainer)
-    }  # fmt: skip
-    assert heights == {"a": pytest.approx([0.11, 0.05]), "b": pytest.approx([0.225]),
-                       "c": pytest.approx([0.3, 0.135])}  # fmt: skip
+        for box in ax.containers
+        if isinstance(box, mpl.container.BarContainer)
+    }
+    assert heights == {
+        "a": pytest.approx([0.11, 0.05]),
+        "b": pytest.approx([0.225]),
+        "c": pytest.approx([0.3, 0.135]),
+    }
     boxes = [bar for bar in ax.patches if bar.get_height() > 0]
     spans = sorted((bar.get_x(), bar.get_x() + bar.get_width()) for bar in boxes)
     assert all(a[1] <= b[0] + 1e-9 for a, b in pairwise(spans))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from calibrant import Confidences, InputError, Predictions
+from calibrant._core import arrays as core_arrays
 from tests.conftest import draw
 
 Z = np.zeros((4, 3), np.float32)
@@ -143,10 +144,13 @@ def test_confidence_agrees_with_extended_precision(classes: int, spread: float, 
 
 
 @given(
-    arrays(np.float32, st.tuples(st.integers(1, 30), st.integers(2, 40)),
-           elements=st.floats(-1e4, 1e4, width=32)),
+    arrays(
+        np.float32,
+        st.tuples(st.integers(1, 30), st.integers(2, 40)),
+        elements=st.floats(-1e4, 1e4, width=32),
+    ),
     st.integers(0, 2**32 - 1),
-)  # fmt: skip
+)
 def test_columns_are_always_sound(z: np.ndarray, seed: int) -> None:
     labels = np.random.default_rng(seed).integers(0, z.shape[1], len(z))
     p = Predictions(logits=z, labels=labels)
@@ -159,12 +163,11 @@ def test_columns_are_always_sound(z: np.ndarray, seed: int) -> None:
 
 
 def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from calibrant import _arrays
 
     z, labels = draw(4000, 300)
     one = Predictions(logits=z, labels=labels)
-    monkeypatch.setattr(_arrays, "PARALLEL_ELEMENTS", 10**12)
-    monkeypatch.setattr(_arrays, "CHUNK_ELEMENTS", 7000)
+    monkeypatch.setattr(core_arrays, "PARALLEL_ELEMENTS", 10**12)
+    monkeypatch.setattr(core_arrays, "CHUNK_ELEMENTS", 7000)
     other = Predictions(logits=z, labels=labels)
     for name in (f.name for f in dataclasses.fields(one._summary)):
         assert (getattr(one._summary, name) == getattr(other._summary, name)).all(), name
@@ -250,9 +253,13 @@ def test_names_as_data_frames_give_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("correct", "got"), [([1, 0, 2], "got 2 in row 2"), ([-1, 0, 1], "got -1 in row 0"),
-                         ([0.0, 1.0, 1.0], "got dtype float64")],
-)  # fmt: skip
+    ("correct", "got"),
+    [
+        ([1, 0, 2], "got 2 in row 2"),
+        ([-1, 0, 1], "got -1 in row 0"),
+        ([0.0, 1.0, 1.0], "got dtype float64"),
+    ],
+)
 def test_correct_names_value_and_row(correct: list, got: str) -> None:
     with pytest.raises(InputError, match=got):
         Confidences(confidence=[0.5] * 3, correct=correct)

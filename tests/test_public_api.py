@@ -16,9 +16,22 @@ import calibrant
 
 def test_names() -> None:
     assert set(calibrant.__all__) == {
-        "Confidences", "InputError", "Predictions", "__version__", "calibrators", "compare",
-        "load", "load_calibrator", "losses", "measure", "metrics",
-    }  # fmt: skip
+        "Comparison",
+        "Confidences",
+        "FitSummary",
+        "InputError",
+        "Panel",
+        "Predictions",
+        "__version__",
+        "calibrators",
+        "compare",
+        "fit_summary",
+        "load",
+        "load_calibrator",
+        "losses",
+        "measure",
+        "metrics",
+    }
     for name in calibrant.__all__:
         assert hasattr(calibrant, name)
     for module in (calibrant.metrics, calibrant.calibrators, calibrant.losses):
@@ -84,8 +97,20 @@ def test_every_module_imports() -> None:
 # --- the reference names everything -----------------------------------------------------------
 
 ROOT = Path(__file__).parents[1]
-MODULES = ("calibrators", "data", "inference", "losses", "metrics", "models", "papers", "plots",
-           "report", "study", "tables", "train")  # fmt: skip
+MODULES = (
+    "calibrators",
+    "data",
+    "inference",
+    "losses",
+    "metrics",
+    "models",
+    "papers",
+    "plots",
+    "report",
+    "study",
+    "tables",
+    "train",
+)
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -13,12 +13,27 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = (
-    "README.md", "docs/index.md", "docs/measure.md", "docs/calibrate.md", "docs/cli.md",
-    "docs/intervals.md", "docs/losses/index.md", "docs/losses/ranking.md", "docs/train.md",
-    "docs/data.md", "docs/study.md", "docs/plots.md", "docs/papers/index.md",
-    "docs/report.md", "docs/quickstart.md", "docs/deploy.md", "docs/cluster.md", "docs/which.md",
-    "docs/benchmarks.md", "docs/comparison.md",
-)  # fmt: skip
+    "README.md",
+    "docs/index.md",
+    "docs/measure.md",
+    "docs/calibrate.md",
+    "docs/cli.md",
+    "docs/intervals.md",
+    "docs/losses/index.md",
+    "docs/losses/ranking.md",
+    "docs/train.md",
+    "docs/data.md",
+    "docs/study.md",
+    "docs/plots.md",
+    "docs/papers/index.md",
+    "docs/report.md",
+    "docs/quickstart.md",
+    "docs/deploy.md",
+    "docs/cluster.md",
+    "docs/which.md",
+    "docs/benchmarks.md",
+    "docs/comparison.md",
+)
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -30,8 +45,14 @@ def blocks(page: str, language: str) -> list[str]:
 def test_python_blocks_run(page: str) -> None:
     code = "\n".join(blocks(page, "python"))
     environment = {**os.environ, "PYTHONWARNINGS": "error"}
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=300, env=environment,
-                   capture_output=True)  # fmt: skip
+    subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        cwd=ROOT,
+        timeout=300,
+        env=environment,
+        capture_output=True,
+    )
 
 
 @pytest.mark.parametrize("page", PAGES)

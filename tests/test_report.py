@@ -39,10 +39,23 @@ from tests.conftest import CASES, draw
 DIGITS = {name: load_example(name).take(range(400)) for name in EXAMPLES}
 SETTINGS = {"bins": 15, "level": 0.95, "replicates": 40, "seed": 0}
 HOSTILE = (
-    "<script>alert(1)</script>", "</script><b>", '"onmouseover="x', "'x'", "a & b &amp; c",
-    "\u202eRTL override", "שלום", "🦊" * 40, "$title ${body} %{x}", "line\u2028end", "nul\x00",
-    "half \ud800", "<!--", "]]>", "javascript:alert(1)", "  ",
-)  # fmt: skip
+    "<script>alert(1)</script>",
+    "</script><b>",
+    '"onmouseover="x',
+    "'x'",
+    "a & b &amp; c",
+    "\u202eRTL override",
+    "שלום",
+    "🦊" * 40,
+    "$title ${body} %{x}",
+    "line\u2028end",
+    "nul\x00",
+    "half \ud800",
+    "<!--",
+    "]]>",
+    "javascript:alert(1)",
+    "  ",
+)
 
 
 # --- the verdict ------------------------------------------------------------------------------
@@ -124,8 +137,7 @@ def test_headlines(p: Confidences, kind: str, start: str) -> None:
 
 
 def test_gaps_that_cancel_are_seen() -> None:
-    p = Confidences(confidence=[0.9] * 500 + [0.6] * 500,
-                    correct=([1] * 375 + [0] * 125) * 2)  # fmt: skip
+    p = Confidences(confidence=[0.9] * 500 + [0.6] * 500, correct=([1] * 375 + [0] * 125) * 2)
     found = said(p)
     assert found.kind == "mixed"
     assert "Not for the average gap" in dict(found.answers)["Is N enough to say so?"]
@@ -195,8 +207,15 @@ def test_a_change_that_may_be_chance_is_called_so() -> None:
     p = load_example("cross_entropy").take(range(60))
     advice = advise(p, **SETTINGS)  # type: ignore[arg-type]
     unsure = [d for d in advice.differences.values() if d.low <= 0 <= d.high and d.metric == "ece"]
-    answers = dict(verdict_of(p, gap_interval(p), measure(p, replicates=40).interval("ece"),
-                              CalibrationTest("ECE", 0.1, 0.5), advice).answers)  # fmt: skip
+    answers = dict(
+        verdict_of(
+            p,
+            gap_interval(p),
+            measure(p, replicates=40).interval("ece"),
+            CalibrationTest("ECE", 0.1, 0.5),
+            advice,
+        ).answers
+    )
     assert ("N is not enough" in answers.get("What does it gain?", "")) == bool(unsure)
 
 
@@ -258,8 +277,14 @@ def test_series_of_many_scores_are_as_good(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def values(field: dict[str, str]) -> np.ndarray:
-    kinds = {"Float64Array": "f8", "Float32Array": "f4", "Uint32Array": "u4", "Int32Array": "i4",
-             "Int16Array": "i2", "Uint8Array": "u1"}  # fmt: skip
+    kinds = {
+        "Float64Array": "f8",
+        "Float32Array": "f4",
+        "Uint32Array": "u4",
+        "Int32Array": "i4",
+        "Int16Array": "i2",
+        "Uint8Array": "u1",
+    }
     return np.frombuffer(
         gzip.decompress(base64.b64decode(field["data"])), f"<{kinds[field['type']]}"
     )
@@ -385,8 +410,12 @@ def test_everything_is_escaped() -> None:
 
 def test_hostile_names_stay_text(tmp_path: Path) -> None:
     z, y = draw(60, len(HOSTILE))
-    p = Predictions(logits=z, labels=y, classes=[f"{i}{name}" for i, name in enumerate(HOSTILE)],
-                    meta={"<img src=x>": "<svg onload=alert(1)>"})  # fmt: skip
+    p = Predictions(
+        logits=z,
+        labels=y,
+        classes=[f"{i}{name}" for i, name in enumerate(HOSTILE)],
+        meta={"<img src=x>": "<svg onload=alert(1)>"},
+    )
     models = {HOSTILE[0]: p, HOSTILE[5]: p, HOSTILE[11]: p}
     write_report(models, tmp_path / "r.html", title=HOSTILE[1], replicates=20)
     page = Reader((tmp_path / "r.html").read_text(encoding="utf-8"))
@@ -495,15 +524,28 @@ def rows(**change: Any) -> list[dict[str, Any]]:
         for seed in range(3):
             for calibrator, factor in (("none", 1.0), ("TS", 0.3)):
                 for part, shift in (("test", 0.0), ("fog/2", 0.1), ("fog/10", 0.2), ("new", 0.3)):
-                    place = {"run": f"{objective}{seed}", "data": "digits", "model": "mlp",
-                             "objective": objective, "seed": seed, "calibrator": calibrator,
-                             "part": part} | change  # fmt: skip
+                    place = {
+                        "run": f"{objective}{seed}",
+                        "data": "digits",
+                        "model": "mlp",
+                        "objective": objective,
+                        "seed": seed,
+                        "calibrator": calibrator,
+                        "part": part,
+                    } | change
                     ece = base * factor + shift + 0.001 * rng.random()
                     found.append({**place, "metric": "ece", "value": ece})
                     found.append({**place, "metric": "accuracy", "value": 0.9 - base})
                     found.append({**place, "metric": "nll", "value": 10 * ece})
-            found.append({**place, "calibrator": "TS", "part": "calibration",
-                          "metric": "temperature", "value": 1.5 + seed})  # fmt: skip
+            found.append(
+                {
+                    **place,
+                    "calibrator": "TS",
+                    "part": "calibration",
+                    "metric": "temperature",
+                    "value": 1.5 + seed,
+                }
+            )
     return found
 
 
@@ -520,9 +562,12 @@ def test_cells_are_the_means_over_seeds(tmp_path: Path) -> None:
     assert len(cells.rows) == 16
     assert cells.metrics == ("ece", "accuracy", "nll", "temperature")
     for row in cells.rows:
-        want = [r["value"] for r in records
-                if tuple(r[k] for k in ("data", "model", "objective", "calibrator", "part")) == row
-                and r["metric"] == "ece"]  # fmt: skip
+        want = [
+            r["value"]
+            for r in records
+            if tuple(r[k] for k in ("data", "model", "objective", "calibrator", "part")) == row
+            and r["metric"] == "ece"
+        ]
         assert sorted(cells.of(row, "ece")) == sorted(want)
         has = row[3] == "TS"
         assert cells.of(row, "temperature").tolist() == ([1.5, 2.5, 3.5] if has else [])
@@ -563,12 +608,22 @@ def test_a_study_file_keeps_to_its_runs_and_answers(tmp_path: Path) -> None:
     repairs = ["none", {"name": "temperature", "label": "TS"}]
     first = {"objective": "cross_entropy", "label": "ce"}
     shifts = ["fog/2", "fog/10", "new"]
-    study = Study.parse({"data": "signals", "models": "cnn1d", "objectives": [first, "focal"],
-                         "seeds": 3, "calibrators": repairs, "metrics": ["ece"]})  # fmt: skip
+    study = Study.parse(
+        {
+            "data": "signals",
+            "models": "cnn1d",
+            "objectives": [first, "focal"],
+            "seeds": 3,
+            "calibrators": repairs,
+            "metrics": ["ece"],
+        }
+    )
     study = replace(study, evaluation=replace(study.evaluation, shifts=tuple(shifts)))
     keys = {(run.name, run.seed): run.key for run in study.runs}
-    mine = [{**r, "run": keys[r["objective"], r["seed"]], "data": "signals", "model": "cnn1d"}
-            for r in rows()]  # fmt: skip
+    mine = [
+        {**r, "run": keys[r["objective"], r["seed"]], "data": "signals", "model": "cnn1d"}
+        for r in rows()
+    ]
     older = [{**r, "run": f"old{r['seed']}"} for r in mine if r["objective"] == "ce"]
     folder = written(tmp_path / "s", mine + older)
     write_study_report(folder, tmp_path / "r.html", study=study)
@@ -589,8 +644,16 @@ def run(*arguments: object) -> Any:
 def test_the_command_for_files(tmp_path: Path) -> None:
     for name, p in DIGITS.items():
         p.save(tmp_path / f"{name}.npz")
-    done = run(tmp_path / "cross_entropy.npz", tmp_path / "label_smoothing.npz", "-o",
-               tmp_path / "r.html", "--replicates", 20, "--title", "Digits")  # fmt: skip
+    done = run(
+        tmp_path / "cross_entropy.npz",
+        tmp_path / "label_smoothing.npz",
+        "-o",
+        tmp_path / "r.html",
+        "--replicates",
+        20,
+        "--title",
+        "Digits",
+    )
     assert done.exit_code == 0, done.output
     assert "cross_entropy: Strongly overconfident" in done.output
     assert "r.html" in done.output

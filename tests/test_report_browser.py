@@ -14,15 +14,13 @@ import numpy as np
 import pytest
 
 from calibrant import Confidences, Predictions, measure, metrics
+from calibrant._measure import Panel
 from calibrant.calibrators import TemperatureScaling
 from calibrant.examples import load_example
-from calibrant.inference import pareto_front
-from calibrant.measure import Panel
 from calibrant.report import _judge, _tempered, write_report, write_study_report
 from calibrant.report._advice import Advice
 from calibrant.report._html import clean
-from calibrant.results import read_all
-from calibrant.tables import pivot
+from calibrant.results import pareto_front, pivot, read_all
 from tests import browser as web
 from tests.conftest import CASES, draw
 from tests.test_report import HOSTILE, rows, written
@@ -309,8 +307,11 @@ def test_the_bins_as_a_table(
         last = found.last.locator("td").all_inner_texts()
         t = tables[-1]
         b = int(np.flatnonzero(t.count)[-1])
-        assert last[2:5] == [f"{t.count[b]:,.0f}", f"{100 * t.confidence[b]:.2f} %",
-                             f"{100 * t.accuracy[b]:.2f} %"]  # fmt: skip
+        assert last[2:5] == [
+            f"{t.count[b]:,.0f}",
+            f"{100 * t.confidence[b]:.2f} %",
+            f"{100 * t.accuracy[b]:.2f} %",
+        ]
 
 
 def test_tables_are_sorted_by_keyboard(browser: Browser, report: Path) -> None:
@@ -372,10 +373,13 @@ def test_hostile_names_are_shown_as_text(browser: Browser, tmp_path: Path) -> No
 
 def test_hostile_names_in_a_study(browser: Browser, tmp_path: Path) -> None:
     records = [
-        {**r, "objective": HOSTILE[0] if r["objective"] == "ce" else "<b>%{x}</b>",
-         "calibrator": "none" if r["calibrator"] == "none" else HOSTILE[5]}
+        {
+            **r,
+            "objective": HOSTILE[0] if r["objective"] == "ce" else "<b>%{x}</b>",
+            "calibrator": "none" if r["calibrator"] == "none" else HOSTILE[5],
+        }
         for r in rows()
-    ]  # fmt: skip
+    ]
     write_study_report(written(tmp_path / "s", records), tmp_path / "r.html")
     with web.opened(browser, tmp_path / "r.html") as view:
         table = view.page.inner_text("#study-table")
@@ -396,12 +400,25 @@ def study_cells(view: web.Opened) -> list[list[str]]:
 
 
 def test_the_table_of_a_study(browser: Browser, study: tuple[Path, Path]) -> None:
-    want = pivot(read_all(study[0]), rows="objective", cols="calibrator", metric="ece",
-                 where={"part": "test"})  # fmt: skip
+    want = pivot(
+        read_all(study[0]),
+        rows="objective",
+        cols="calibrator",
+        metric="ece",
+        where={"part": "test"},
+    )
     with web.opened(browser, study[1]) as view:
         heads = view.page.locator("#study-table th").all_inner_texts()
-        assert heads == ["objective", "calibrator", "samples", "seeds", "ECE (%)",
-                         "accuracy (%)", "NLL", "temperature"]  # fmt: skip
+        assert heads == [
+            "objective",
+            "calibrator",
+            "samples",
+            "seeds",
+            "ECE (%)",
+            "accuracy (%)",
+            "NLL",
+            "temperature",
+        ]
         found = study_cells(view)
         assert len(found) == 4  # the test samples alone
         for row in found:
@@ -441,11 +458,20 @@ def test_the_front_is_that_of_the_package(browser: Browser, tmp_path: Path) -> N
     rng = np.random.default_rng(0)
     points = np.round(rng.random((40, 2)), 2)  # ties too
     records = [
-        {"run": f"k{i}", "data": "d", "model": "m", "objective": f"o{i}", "seed": 0,
-         "calibrator": "none", "part": "test", "metric": metric, "value": value}
+        {
+            "run": f"k{i}",
+            "data": "d",
+            "model": "m",
+            "objective": f"o{i}",
+            "seed": 0,
+            "calibrator": "none",
+            "part": "test",
+            "metric": metric,
+            "value": value,
+        }
         for i, point in enumerate(points)
         for metric, value in zip(("accuracy", "ece"), point, strict=True)
-    ]  # fmt: skip
+    ]
     write_study_report(written(tmp_path / "s", records), tmp_path / "r.html")
     front = pareto_front(points, maximise=[True, False])
     with web.opened(browser, tmp_path / "r.html") as view:
@@ -521,8 +547,12 @@ def test_everything_has_a_name(browser: Browser, report: Path, study: Any) -> No
     for path in (report, study[1]):
         with web.opened(browser, path) as view:
             assert view.page.evaluate(unnamed) == 0
-            levels = [int(h) for h in view.page.evaluate(
-                "[...document.querySelectorAll('h1,h2,h3')].map(h => h.tagName[1])")]  # fmt: skip
+            levels = [
+                int(h)
+                for h in view.page.evaluate(
+                    "[...document.querySelectorAll('h1,h2,h3')].map(h => h.tagName[1])"
+                )
+            ]
             assert levels[0] == 1
             assert all(b - a <= 1 for a, b in itertools.pairwise(levels))
             view.wait_until(

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant._checks import CalibrationWarning, InputError
+from calibrant._core.checks import CalibrationWarning, InputError
 from calibrant.results import Store, read_all
 from calibrant.study import Local, Study, run_study, status
 from calibrant.study._execute import described
@@ -118,8 +118,12 @@ def test_shared_data_heal(finished: Path, tmp_path: Path, damage: str) -> None:
     for path in sorted((tmp_path / "shared").glob("*/*")):
         content = path.read_bytes()
         flipped = content[:-1] + bytes([content[-1] ^ 1])
-        changed = {"truncated": content[: len(content) // 2], "empty": b"", "garbage": b"garbage",
-                   "flipped": flipped}  # fmt: skip
+        changed = {
+            "truncated": content[: len(content) // 2],
+            "empty": b"",
+            "garbage": b"garbage",
+            "flipped": flipped,
+        }
         path.unlink()
         if damage in changed:
             path.write_bytes(changed[damage])
@@ -162,8 +166,9 @@ def test_two_drivers_with_other_labels(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         path = toml(tmp_path / name, **labelled(name))
         line = command("study", "run", path, "--out", out, "--workers", 1, "--threads", 1)
-        both.append(subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                     text=True))  # fmt: skip
+        both.append(
+            subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        )
     for name, other, process in zip(("mine", "yours"), ("yours", "mine"), both, strict=True):
         said, error = process.communicate(timeout=250)
         assert (process.returncode, error) == (0, "")
@@ -179,8 +184,9 @@ def test_a_new_label_trains_and_evaluates_nothing(tmp_path: Path) -> None:
     before = values(tmp_path)
     study = tiny(**labelled("yours"))
     assert {r["objective"] for r in read_all(tmp_path, labels=study.labels).to_pylist()} == {
-        "yours", "focal"
-    }  # fmt: skip
+        "yours",
+        "focal",
+    }
 
     class Never:
         def work(self, *_: Any) -> Any:
@@ -216,14 +222,22 @@ def test_two_thousand_runs(tmp_path: Path) -> None:
     study, store = Study.load(path, training=False), Store(tmp_path / "out")
     facts = {"evaluation": described(study.evaluation), "train_seconds": 1.0, "seconds": 2.0}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("calibrant._files._flush", lambda _: None)
+        patch.setattr("calibrant.io._flush", lambda _: None)
         for number, run in enumerate(study.runs):
             rows = [
-                row(run.name, run.seed, (number + 1) / 4000, run=run.key, part=part,
-                    calibrator=label, metric=metric)
-                for part in ("test", "signals/3") for label in ("none", "TS")
+                row(
+                    run.name,
+                    run.seed,
+                    (number + 1) / 4000,
+                    run=run.key,
+                    part=part,
+                    calibrator=label,
+                    metric=metric,
+                )
+                for part in ("test", "signals/3")
+                for label in ("none", "TS")
                 for metric in TINY["metrics"]
-            ]  # fmt: skip
+            ]
             store.write(run.key, rows, {**facts, "label": run.name})
     code = (
         "import resource, sys\n"

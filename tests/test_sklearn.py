@@ -38,7 +38,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from threadpoolctl import threadpool_limits
 
 from calibrant import InputError, Predictions
-from calibrant._checks import CalibrationWarning
+from calibrant._core.checks import CalibrationWarning
 from calibrant.calibrators import CALIBRATORS, TemperatureScaling, VectorScaling
 from calibrant.sklearn import CalibratedClassifier
 
@@ -100,7 +100,7 @@ def test_a_kernel_matrix_is_cut_on_both_sides() -> None:
 
 @pytest.mark.parametrize("method", CALIBRATORS)
 @pytest.mark.parametrize(("X", "y"), [(X2, Y2), (X3, Y3)], ids=["binary", "three classes"])
-@pytest.mark.filterwarnings("ignore::calibrant._checks.CalibrationWarning")
+@pytest.mark.filterwarnings("ignore::calibrant._core.checks.CalibrationWarning")
 def test_every_method_is_the_calibrator_on_held_out_scores(method: str, X: Any, y: Any) -> None:
     model = CalibratedClassifier(GaussianNB(), method=method).fit(X, y)
     held_out = cross_val_predict(GaussianNB(), X, y, cv=FOLDS, method="predict_proba")
@@ -226,7 +226,7 @@ def test_frozen_is_prefit(cv: Any) -> None:
         assert each.classes_.tolist() == [0, 1, 2]
 
 
-@pytest.mark.filterwarnings("ignore::calibrant._checks.CalibrationWarning")
+@pytest.mark.filterwarnings("ignore::calibrant._core.checks.CalibrationWarning")
 def test_frozen_needs_no_folds() -> None:
     inner = GaussianNB().fit(X3, Y3)
     few = np.unique(Y3, return_index=True)[1]  # one sample of each class

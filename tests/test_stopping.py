@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from calibrant import _stopping
+from calibrant._core import stopping
 from calibrant.results import Store, read_all
 from calibrant.study import Study, status
 from tests.test_study import command, tiny, toml, values, wait_for
@@ -25,10 +25,14 @@ SENTENCE = "Stopped{}. Run the same command to continue.\n"
 def begin(*arguments: Any, **environment: str) -> subprocess.Popen[str]:
     """A command as a terminal starts it: a process group of its own, default signal handlers."""
     return subprocess.Popen(
-        command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True, env={**os.environ, **environment},
+        command(*arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, **environment},
         preexec_fn=default_signals,  # noqa: PLW1509 - no other threads here
-    )  # fmt: skip
+    )
 
 
 def default_signals() -> None:
@@ -39,11 +43,11 @@ def default_signals() -> None:
 
 def below(pid: int) -> list[int]:
     """Processes that a process started, and theirs."""
-    return _stopping._descendants(pid)
+    return stopping._descendants(pid)
 
 
 def alive(pids: list[int]) -> list[int]:
-    living = {pid for pid, _ in _stopping._processes()}
+    living = {pid for pid, _ in stopping._processes()}
     return [pid for pid in pids if pid in living]
 
 
@@ -59,8 +63,17 @@ def stop(process: subprocess.Popen[str], number: int) -> tuple[float, str, list[
 
 
 def study_arguments(folder: Path, **changes: Any) -> list[Any]:
-    return ["study", "run", toml(folder, **changes), "--out", folder / "out", "--workers", 2,
-            "--threads", 1]  # fmt: skip
+    return [
+        "study",
+        "run",
+        toml(folder, **changes),
+        "--out",
+        folder / "out",
+        "--workers",
+        2,
+        "--threads",
+        1,
+    ]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -73,9 +86,7 @@ def test_a_study_stops_at_once(tmp_path: Path, after: float, number: int) -> Non
     seconds, error, left = stop(process, number)
     assert seconds < 2
     assert process.returncode == 128 + number
-    assert error in (
-        "Stopped.\n", SENTENCE.format(""), SENTENCE.format(": 0 of 6 runs finished")
-    )  # fmt: skip
+    assert error in ("Stopped.\n", SENTENCE.format(""), SENTENCE.format(": 0 of 6 runs finished"))
     assert not left
     assert not list(tmp_path.glob("out/failed/*"))  # an interrupted run is not a failed run
 
@@ -109,8 +120,19 @@ def test_the_same_command_goes_on(tmp_path: Path) -> None:
 
 
 def test_training_stops_at_once_and_goes_on(tmp_path: Path) -> None:
-    line = ("train", "--data", "signals", "--model", "cnn1d", "--recipe", "quick", "--epochs",
-            4000, "--out", tmp_path)  # fmt: skip
+    line = (
+        "train",
+        "--data",
+        "signals",
+        "--model",
+        "cnn1d",
+        "--recipe",
+        "quick",
+        "--epochs",
+        4000,
+        "--out",
+        tmp_path,
+    )
     process = begin(*line)
     wait_for((tmp_path / "checkpoint.pt").exists)
     seconds, error, left = stop(process, signal.SIGINT)
@@ -152,8 +174,11 @@ def test_a_signal_that_was_ignored_stays_ignored(tmp_path: Path) -> None:
     code = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"  # noqa: E501
     process = subprocess.Popen(
         [sys.executable, "-c", code, *command(*study_arguments(tmp_path, seeds=1))],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     wait_for((tmp_path / "out" / "locks").exists)
     os.killpg(process.pid, signal.SIGHUP)
     said, error = process.communicate(timeout=200)
@@ -166,7 +191,7 @@ def test_a_program_gets_its_keyboard_interrupt(tmp_path: Path) -> None:
     script = tmp_path / "main.py"
     script.write_text(
         "import sys, time\n"
-        "from calibrant import _stopping\n"
+        "from calibrant._core import stopping\n"
         "from calibrant.study import Local, run_study\n"
         "from tests.test_study import tiny\n"
         "from tests.test_stopping import LONG\n"
@@ -174,15 +199,18 @@ def test_a_program_gets_its_keyboard_interrupt(tmp_path: Path) -> None:
         "if __name__ == '__main__':\n"
         "    try: run_study(tiny(**LONG), sys.argv[1], executor=Local(2, 1))\n"
         "    except KeyboardInterrupt:\n"
-        "        kinds = [open(f'/proc/{p}/cmdline').read() for p in _stopping._descendants(os.getpid())]\n"  # noqa: E501
+        "        kinds = [open(f'/proc/{p}/cmdline').read() for p in stopping._descendants(os.getpid())]\n"  # noqa: E501
         "        print(len(kinds), 'left:', all('forkserver' in k or 'tracker' in k for k in kinds))\n"  # noqa: E501
     )
     process = subprocess.Popen(
-        [sys.executable, str(script), str(tmp_path / "out")], stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, start_new_session=True,
+        [sys.executable, str(script), str(tmp_path / "out")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
         preexec_fn=default_signals,  # noqa: PLW1509
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
-    )  # fmt: skip
+    )
     wait_for(lambda: list(tmp_path.glob("out/runs/*/checkpoint.pt")))
     seconds, error, left = stop(process, signal.SIGINT)
     assert seconds < 2
@@ -228,9 +256,10 @@ if __name__ == "__main__":
 def test_processes_of_workers_end_with_the_driver(tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text(NESTED)
     process = subprocess.Popen(
-        [sys.executable, str(tmp_path / "main.py"), str(tmp_path / "out")], start_new_session=True,
+        [sys.executable, str(tmp_path / "main.py"), str(tmp_path / "out")],
+        start_new_session=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
-    )  # fmt: skip
+    )
     wait_for(lambda: len(list(tmp_path.glob("out/runs/*/checkpoint.pt"))) == 2)
     others = below(process.pid)
     sleeping = [p for p in others if b"sleep" in Path(f"/proc/{p}/cmdline").read_bytes()]
@@ -261,9 +290,14 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_full_disk(small_disk: Path, tmp_path: Path) -> None:
     """One sentence, no run failed; with more space the same command ends as if nothing was."""
     path = toml(
-        tmp_path, data="signals", models="cnn1d", recipe={"name": "quick", "epochs": 12}, shifts=[],
-        objectives=["cross_entropy", "focal", "brier"], seeds=2,
-    )  # fmt: skip
+        tmp_path,
+        data="signals",
+        models="cnn1d",
+        recipe={"name": "quick", "epochs": 12},
+        shifts=[],
+        objectives=["cross_entropy", "focal", "brier"],
+        seeds=2,
+    )
     arguments = ("study", "run", path, "--out", small_disk, "--workers", 2, "--threads", 1)
     process = begin(*arguments)
     _, error = process.communicate(timeout=200)

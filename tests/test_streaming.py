@@ -18,14 +18,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrant import InputError, Predictions, metrics, streaming
-from calibrant.measure import PANEL
+from calibrant._core import arrays
 from calibrant.streaming import Accumulator, accumulate_parquet, exact_sum
 from tests.conftest import CASES, draw
 
-EXACT = ("accuracy", "mean_confidence", "mean_entropy", "nll", "brier", "ece", "mce",
-         "overconfidence_error", "underconfidence_error", "classwise_ece")  # fmt: skip
-NEAR = ("adaptive_ece", "debiased_ece", "smooth_ece", "auroc", "aupr_error", "fpr95", "aurc",
-        "eaurc")  # fmt: skip
+PANEL = metrics.default_metrics("panel")
+
+EXACT = (
+    "accuracy",
+    "mean_confidence",
+    "mean_entropy",
+    "nll",
+    "brier",
+    "ece",
+    "mce",
+    "overconfidence_error",
+    "underconfidence_error",
+    "classwise_ece",
+)
+NEAR = (
+    "adaptive_ece",
+    "debiased_ece",
+    "smooth_ece",
+    "auroc",
+    "aupr_error",
+    "fpr95",
+    "aurc",
+    "eaurc",
+)
 
 
 def accumulated(z: np.ndarray, labels: np.ndarray, **options: object) -> Accumulator:
@@ -74,8 +94,15 @@ def test_ranking_within_its_bound(name: str) -> None:
         assert abs(got - want) < 2e-3
 
 
-BINNED = {"ece", "mce", "classwise_ece", "adaptive_ece", "debiased_ece", "overconfidence_error",
-          "underconfidence_error"}  # fmt: skip
+BINNED = {
+    "ece",
+    "mce",
+    "classwise_ece",
+    "adaptive_ece",
+    "debiased_ece",
+    "overconfidence_error",
+    "underconfidence_error",
+}
 
 
 def check_bounds(p: Predictions, *, bins: int = 15, **options: Any) -> None:
@@ -207,8 +234,7 @@ def test_undefined_and_infinite_values_have_the_bound_0() -> None:
 def test_any_sharding_and_order_give_the_same_bits(shard: list[int], random) -> None:
     z, labels = (array[:300] for array in CASES["mixed signs"])
     whole = accumulated(z, labels).result()
-    parts = [accumulated(z[np.array(shard) == k], labels[np.array(shard) == k])
-             for k in set(shard)]  # fmt: skip
+    parts = [accumulated(z[np.array(shard) == k], labels[np.array(shard) == k]) for k in set(shard)]
     random.shuffle(parts)
     while len(parts) > 1:  # a random tree of merges
         other = parts.pop(random.randrange(len(parts)))
@@ -243,8 +269,10 @@ def test_accumulators_are_full_at_2_to_the_53() -> None:
         total.merge(total)
     before = total.result()
     assert total.num_samples == 2**53
-    for more in (lambda: total.merge(accumulated(*CASES["mixed signs"])),
-                 lambda: total.update(logits=CASES["mixed signs"][0][:1], labels=[0])):  # fmt: skip
+    for more in (
+        lambda: total.merge(accumulated(*CASES["mixed signs"])),
+        lambda: total.update(logits=CASES["mixed signs"][0][:1], labels=[0]),
+    ):
         with pytest.raises(InputError, match="accumulator holds at most"):
             more()
     assert total.result() == before
@@ -258,12 +286,11 @@ def test_batches_larger_than_what_is_counted_at_once(monkeypatch: pytest.MonkeyP
 
 
 def test_threads_and_chunks_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    from calibrant import _arrays
 
     z, labels = draw(60_000, 40)
     one = accumulated(z, labels).result()
-    monkeypatch.setattr(_arrays, "CHUNK_ELEMENTS", 9999)
-    monkeypatch.setattr(_arrays, "PARALLEL_ELEMENTS", 10**12)
+    monkeypatch.setattr(arrays, "CHUNK_ELEMENTS", 9999)
+    monkeypatch.setattr(arrays, "PARALLEL_ELEMENTS", 10**12)
     assert accumulated(z, labels).result() == one
 
 

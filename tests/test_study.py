@@ -20,14 +20,13 @@ import pytest
 from typer.testing import CliRunner
 
 from calibrant import InputError, Predictions, metrics
-from calibrant._arrays import num_threads
-from calibrant._checks import CalibrationWarning
+from calibrant._core.arrays import num_threads
+from calibrant._core.checks import CalibrationWarning
 from calibrant.calibrators import TemperatureScaling
 from calibrant.cli import _study as commands
 from calibrant.cli import app
 from calibrant.data import Dataset, load
-from calibrant.inference import compare_runs
-from calibrant.results import Store, read_all
+from calibrant.results import Store, compare_runs, read_all
 from calibrant.study import (
     Local,
     Ray,
@@ -47,13 +46,17 @@ from calibrant.study._sharing import share, shared
 from calibrant.train import predict
 
 TINY: dict[str, Any] = {
-    "name": "tiny", "data": {"name": "signals", "train_size": 200, "test_size": 120},
-    "models": {"name": "cnn1d", "width": 4}, "recipe": {"name": "quick", "epochs": 2},
-    "calibration": 0.5, "seeds": 2, "shifts": ["signals/3"],
+    "name": "tiny",
+    "data": {"name": "signals", "train_size": 200, "test_size": 120},
+    "models": {"name": "cnn1d", "width": 4},
+    "recipe": {"name": "quick", "epochs": 2},
+    "calibration": 0.5,
+    "seeds": 2,
+    "shifts": ["signals/3"],
     "objectives": ["cross_entropy", {"objective": "focal:gamma={g}", "g": [1, 3]}],
     "calibrators": ["none", {"name": "temperature", "label": "TS"}],
     "metrics": ["accuracy", "nll", "ece"],
-}  # fmt: skip
+}
 LOCAL = Local(workers=2, threads=1)
 
 
@@ -80,8 +83,10 @@ def test_expansion() -> None:
     study = tiny()
     assert len(study.runs) == 6
     assert [run.objective for run in study.runs[::2]] == [
-        "cross_entropy", "focal:gamma=1", "focal:gamma=3",
-    ]  # fmt: skip
+        "cross_entropy",
+        "focal:gamma=1",
+        "focal:gamma=3",
+    ]
     assert len({run.key for run in study.runs}) == 6
     assert tiny(seeds=[0, 7]).runs[1].seed == 7
     assert tiny().runs[0].key == study.runs[0].key  # the same in every study
@@ -148,10 +153,14 @@ def test_built_in_study() -> None:
         ({"objectives": [{"objective": "focal", "recipe": 3}]}, "a name or a table"),
         ({"objectives": [{"objective": "focal", "recipe": {"epoch": 3}}]}, "mean 'epochs'"),
         ({"objectives": [{"objective": "focal", "train_size": [0]}]}, "train_size must be"),
-        ({"objectives": ["focal", {"objective": "focal", "recipe": {"mixup": 0.2}}]},
-         "objectives must have different labels; got 'focal' twice. Give each its own: label"),
-        ({"objectives": [{"objective": "focal", "train_size": [20, 40]}]},
-         "objectives must have different labels"),
+        (
+            {"objectives": ["focal", {"objective": "focal", "recipe": {"mixup": 0.2}}]},
+            "objectives must have different labels; got 'focal' twice. Give each its own: label",
+        ),
+        (
+            {"objectives": [{"objective": "focal", "train_size": [20, 40]}]},
+            "objectives must have different labels",
+        ),
         ({"recipe": "quik"}, "Did you mean 'quick'"),
         ({"recipe": {"name": "quick", "epoch": 3}}, "Did you mean 'epochs'"),
         ({"recipe": {"name": "quick", "epochs": 0}}, "epochs must be"),
@@ -180,7 +189,7 @@ def test_built_in_study() -> None:
         ({"calibrators": []}, "must name its calibrators"),
         ({"metrics": []}, "must name its metrics"),
     ],
-)  # fmt: skip
+)
 def test_bad_studies(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         tiny(**changes)
@@ -233,8 +242,13 @@ def test_names_are_checked_without_pytorch_but_for_its_own() -> None:
         "except InputError: print('refused')\n"
     )
     for how in ("absent", "unchecked"):
-        done = subprocess.run([sys.executable, "-c", code, how], capture_output=True, text=True,
-                              check=False, timeout=120)  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", code, how],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
         assert done.stdout == "refused\n", done.stderr
 
 
@@ -244,10 +258,14 @@ def test_methods_with_their_own_recipe_and_size() -> None:
         objectives=[
             "cross_entropy",
             {"objective": "cross_entropy", "recipe": {"mixup": 0.2}, "label": "mixup"},
-            {"objective": "focal:gamma={g}", "g": [1, 3], "train_size": [20, 40],
-             "label": "focal {g} n={train_size}"},
+            {
+                "objective": "focal:gamma={g}",
+                "g": [1, 3],
+                "train_size": [20, 40],
+                "label": "focal {g} n={train_size}",
+            },
         ],
-    )  # fmt: skip
+    )
     plain, mixed, *focal = study.runs
     assert dict(plain.recipe) == {"name": "quick", "epochs": 2}
     assert dict(mixed.recipe) == {"name": "quick", "epochs": 2, "mixup": 0.2}
@@ -263,8 +281,9 @@ def test_a_file_extends_another(tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text('extends = "base.toml"\nobjectives = "brier"\nseeds = 2\n')
     study = Study.load(tmp_path / "s.toml")
     assert [(r.data, r.objective, r.seed) for r in study.runs] == [
-        ("signals", "brier", 0), ("signals", "brier", 1),
-    ]  # fmt: skip
+        ("signals", "brier", 0),
+        ("signals", "brier", 1),
+    ]
     assert study.name == "s"
     for base in ("s.toml", "nowhere.toml"):
         (tmp_path / "s.toml").write_text(f'extends = "{base}"\n')
@@ -287,16 +306,28 @@ def test_bad_file(tmp_path: Path) -> None:
 
 def test_results_are_those_of_the_kept_logits(finished: Path) -> None:
     study, table = tiny(), read_all(finished)
-    assert table.column_names == ["run", "data", "model", "objective", "seed", "part", "calibrator",
-                                  "metric", "value"]  # fmt: skip
+    assert table.column_names == [
+        "run",
+        "data",
+        "model",
+        "objective",
+        "seed",
+        "part",
+        "calibrator",
+        "metric",
+        "value",
+    ]
     # 6 runs × 2 parts × 2 calibrators × 3 metrics, and a temperature a run
     assert table.num_rows == 6 * 2 * 2 * 3 + 6
     run = study.runs[3]
     folder = Store(finished).run_folder(run.key)
     kept = {part: Predictions.load(folder / f"{part}.npz") for part in ("calibration", "test")}
     fitted = TemperatureScaling().fit(kept["calibration"])
-    rows = {(r["part"], r["calibrator"], r["metric"]): r["value"]
-            for r in table.to_pylist() if r["run"] == run.key}  # fmt: skip
+    rows = {
+        (r["part"], r["calibrator"], r["metric"]): r["value"]
+        for r in table.to_pylist()
+        if r["run"] == run.key
+    }
     assert rows["test", "none", "ece"] == metrics.ece(kept["test"])
     assert rows["test", "TS", "nll"] == metrics.nll(fitted.transform(kept["test"]))
     assert rows["calibration", "TS", "temperature"] == fitted.temperature_
@@ -308,10 +339,12 @@ def test_results_are_those_of_the_kept_logits(finished: Path) -> None:
 
 def test_metrics_with_options_telemetry_and_features(tmp_path: Path) -> None:
     study = tiny(
-        seeds=1, objectives="cross_entropy", telemetry=True,
+        seeds=1,
+        objectives="cross_entropy",
+        telemetry=True,
         metrics=["ece", "nll", {"name": "ece", "norm": 2, "binning": "mass", "label": "ece2"}],
         calibrators=["none", {"name": "confidnet", "hidden": [8], "epochs": 3}],
-    )  # fmt: skip
+    )
     assert run_study(study, tmp_path, executor=Local(1, 1)).count("done") == 1
     run, folder = study.runs[0], Store(tmp_path).run_folder(study.runs[0].key)
     found = {
@@ -345,8 +378,9 @@ def network(folder: Path, data: Dataset) -> Any:
 
 def test_results_only_grow(tmp_path: Path) -> None:
     first = tiny(seeds=1, objectives="cross_entropy")
-    second = tiny(seeds=1, objectives="cross_entropy", shifts=[], metrics=["brier"],
-                  calibrators=["histogram"])  # fmt: skip
+    second = tiny(
+        seeds=1, objectives="cross_entropy", shifts=[], metrics=["brier"], calibrators=["histogram"]
+    )
     run_study(first, tmp_path, executor=Local(1, 1))
     before = values(tmp_path)
     assert run_study(second, tmp_path, executor=Local(1, 1)).count("done") == 1
@@ -357,8 +391,12 @@ def test_results_only_grow(tmp_path: Path) -> None:
 
 def test_seed_by_seed(tmp_path: Path) -> None:
     seen: list[int] = []
-    run_study(tiny(shifts=[]), tmp_path, executor=Local(1, 1),
-              report=lambda run, *_: seen.append(run.seed))  # fmt: skip
+    run_study(
+        tiny(shifts=[]),
+        tmp_path,
+        executor=Local(1, 1),
+        report=lambda run, *_: seen.append(run.seed),
+    )
     assert seen == [0, 0, 0, 1, 1, 1]
 
 
@@ -369,8 +407,9 @@ def test_shifts(tmp_path: Path) -> None:
     x, y = execution.shifted("{data}/3", run, data)
     assert len(x) == len(y) == 120
     images = np.random.default_rng(0).integers(0, 255, (20, 3, 8, 8), dtype=np.uint8)
-    mine = Dataset("mine", "image", images, np.arange(20) % 2, images, np.arange(20) % 2,
-                   ("a", "b"), {})  # fmt: skip
+    mine = Dataset(
+        "mine", "image", images, np.arange(20) % 2, images, np.arange(20) % 2, ("a", "b"), {}
+    )
     x, y = execution.shifted("generated/fog/3", run, mine)
     assert x.shape == images.shape
     assert not np.array_equal(x, images)
@@ -425,9 +464,17 @@ def test_nothing_there(tmp_path: Path) -> None:
 
 def row(objective: str, seed: int, value: float, **change: Any) -> dict[str, Any]:
     """One line of a tidy table."""
-    return {"run": f"{objective} {seed}", "data": "signals", "model": "cnn1d",
-            "objective": objective, "seed": seed, "part": "test", "calibrator": "none",
-            "metric": "ece", "value": value} | change  # fmt: skip
+    return {
+        "run": f"{objective} {seed}",
+        "data": "signals",
+        "model": "cnn1d",
+        "objective": objective,
+        "seed": seed,
+        "part": "test",
+        "calibrator": "none",
+        "metric": "ece",
+        "value": value,
+    } | change
 
 
 def test_damaged_results_are_said(tmp_path: Path) -> None:
@@ -495,8 +542,10 @@ def command(*arguments: Any) -> list[str]:
 def start(path: Path, out: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         command("study", "run", path, "--out", out, "--workers", 2, "--threads", 1),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
 
 
 def wait_for(done: Any, seconds: float = 100) -> None:
@@ -685,8 +734,11 @@ def test_shared_data_keep_their_word_vectors(
 
 def test_only_the_guilty_run_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that kills its process fails after three attempts; the others are done."""
-    study = tiny(seeds=1, data={"name": "signals", "train_size": 200, "test_size": 120},
-                 objectives=["cross_entropy", "brier", "focal"])  # fmt: skip
+    study = tiny(
+        seeds=1,
+        data={"name": "signals", "train_size": 200, "test_size": 120},
+        objectives=["cross_entropy", "brier", "focal"],
+    )
     guilty = study.runs[1].key
     # The workers are new processes; a folder where a file must go kills this one's task.
     monkeypatch.setenv("CALIBRANT_TEST_DIES", guilty)
@@ -712,8 +764,10 @@ def test_only_the_guilty_run_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "main.py").write_text(script)
     subprocess.run(
         [sys.executable, str(tmp_path / "main.py"), str(tmp_path), str(tmp_path / "out")],
-        check=True, timeout=250, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
-    )  # fmt: skip
+        check=True,
+        timeout=250,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+    )
     now = status(study, tmp_path / "out")
     assert now.states[guilty] == "failed"
     assert now.count("done") == 2
@@ -837,8 +891,9 @@ def test_options_are_checked_before_anything_runs(
 
     monkeypatch.setattr(commands, "run_missing", never)
     for option, value in (("--score", "ece"), ("--within", "1"), ("--within", "-0.1")):
-        done = CliRunner().invoke(app, ["select", "quick", "--out", str(tmp_path / "o"), option,
-                                        value])  # fmt: skip
+        done = CliRunner().invoke(
+            app, ["select", "quick", "--out", str(tmp_path / "o"), option, value]
+        )
         assert done.exit_code == 2
         assert f"{option} must be" in done.stderr
         assert len(done.stderr.splitlines()) == 1
@@ -915,8 +970,10 @@ def test_words_are_those_of_a_paired_test() -> None:
 
 def test_words_with_a_study_add_its_first_objective_only() -> None:
     """And keep to its runs, calibrators and parts."""
-    objectives = [{"objective": o, "label": label} for o, label in
-                  (("cross_entropy", "ce"), ("focal", "focal"), ("brier", "brier"))]  # fmt: skip
+    objectives = [
+        {"objective": o, "label": label}
+        for o, label in (("cross_entropy", "ce"), ("focal", "focal"), ("brier", "brier"))
+    ]
     study = tiny(seeds=3, objectives=objectives)
     keys = {(run.name, run.seed): run.key for run in study.runs}
     mine = tidy(("ce", CE), ("focal", FOCAL), ("brier", BRIER))
@@ -961,8 +1018,9 @@ def test_command_line(finished: Path, tmp_path: Path) -> None:
     path = toml(tmp_path)
 
     def call(*arguments: Any) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command(*arguments), capture_output=True, text=True, check=False,
-                              timeout=200)  # fmt: skip
+        return subprocess.run(
+            command(*arguments), capture_output=True, text=True, check=False, timeout=200
+        )
 
     done = call("study", "run", path, "--out", finished)
     assert done.returncode == 0, done.stderr

@@ -39,13 +39,29 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
     """Address and folder of two nodes of one core each, stopped at the end whatever happens."""
     address = f"{LOCAL_HOST}:{free_port()}"
     folder = tmp_path_factory.mktemp("r")
-    ray = [str(Path(sys.executable).with_name("ray")), "start", "--num-cpus=1", "--block",
-           f"--node-ip-address={LOCAL_HOST}", "--object-store-memory=100000000"]  # fmt: skip
+    ray = [
+        str(Path(sys.executable).with_name("ray")),
+        "start",
+        "--num-cpus=1",
+        "--block",
+        f"--node-ip-address={LOCAL_HOST}",
+        "--object-store-memory=100000000",
+    ]
     # Without a token, also where the user has one, which Ray would use by itself.
-    env = {**os.environ, "RAY_DISABLE_IMPORT_WARNING": "1", "OMP_NUM_THREADS": "1",
-           "RAY_AUTH_MODE": "disabled", "HOME": str(folder)}  # fmt: skip
-    head = [*ray, "--head", f"--port={address.split(':')[1]}", "--include-dashboard=false",
-            f"--temp-dir={folder}"]  # fmt: skip
+    env = {
+        **os.environ,
+        "RAY_DISABLE_IMPORT_WARNING": "1",
+        "OMP_NUM_THREADS": "1",
+        "RAY_AUTH_MODE": "disabled",
+        "HOME": str(folder),
+    }
+    head = [
+        *ray,
+        "--head",
+        f"--port={address.split(':')[1]}",
+        "--include-dashboard=false",
+        f"--temp-dir={folder}",
+    ]
     nodes = [_start(head, env)]
     _wait_for(address)
     nodes.append(_start([*ray, f"--address={address}"], env))
@@ -62,8 +78,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
 
 
 def _start(command: list[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command, env=env, start_new_session=True, stdout=subprocess.DEVNULL,
-                            stderr=subprocess.DEVNULL)  # fmt: skip
+    return subprocess.Popen(
+        command,
+        env=env,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 def _wait_for(address: str) -> None:
@@ -153,8 +174,17 @@ def _answer(server: socket.socket) -> None:
 
 
 def test_a_wrong_address_on_the_command_line(tmp_path: Path) -> None:
-    line = command("study", "run", toml(tmp_path), "--out", tmp_path / "out", "--executor", "ray",
-                   "--address", f"{LOCAL_HOST}:{free_port()}")  # fmt: skip
+    line = command(
+        "study",
+        "run",
+        toml(tmp_path),
+        "--out",
+        tmp_path / "out",
+        "--executor",
+        "ray",
+        "--address",
+        f"{LOCAL_HOST}:{free_port()}",
+    )
     done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=100)
     assert done.returncode == 2
     assert done.stderr.startswith("calibrant: address must be that of a running Ray cluster; got")
@@ -211,7 +241,7 @@ def test_locks_are_held_only_while_a_run_is_worked_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More runs than a process may have files open."""
-    monkeypatch.setattr("calibrant._files._flush", lambda _: None)
+    monkeypatch.setattr("calibrant.io._flush", lambda _: None)
     study, store = tiny(seeds=400), Store(tmp_path / "out")
     ray = _FakeRay(tmp_path / "node")
     found = [outcome for _, outcome in Ray()._submit(ray, study.runs, study.evaluation, store)]

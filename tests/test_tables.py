@@ -17,8 +17,7 @@ from rich.cells import cell_len
 from scipy import stats
 
 from calibrant import InputError
-from calibrant.results import SCHEMA
-from calibrant.tables import Cell, ResultTable, _natural, pivot
+from calibrant.results import SCHEMA, Cell, ResultTable, natural_order, pivot
 
 CE = [0.051, 0.049, 0.053]
 FOCAL = [0.021, 0.025, 0.020]
@@ -28,8 +27,14 @@ NEWS_FOCAL = [0.11, 0.13, 0.105]
 
 def tidy(*groups: dict[str, Any]) -> pa.Table:
     """A table as studies write it: each group gives settings and its values, one a seed."""
-    base = {"data": "digits", "model": "mlp", "objective": "ce", "part": "test",
-            "calibrator": "none", "metric": "ece"}  # fmt: skip
+    base = {
+        "data": "digits",
+        "model": "mlp",
+        "objective": "ce",
+        "part": "test",
+        "calibrator": "none",
+        "metric": "ece",
+    }
     rows = []
     for number, group in enumerate(groups):
         names = base | {name: value for name, value in group.items() if name != "values"}
@@ -76,19 +81,22 @@ def test_cells_by_hand() -> None:
 
 def test_text_by_hand() -> None:
     table = pivot(four(), rows="data", cols="objective", metric="ece", baseline="ce")
-    assert str(table) == "\n".join([
-        "ECE (%), mean ± std over 3 seeds; lower is better",
-        "",
-        "data    ce             focal",
-        "digits   5.10 ± 0.20    2.20 ± 0.26* ▼",
-        "news    11.00 ± 1.00*  11.50 ± 1.32  △",
-        "",
-        "model = mlp, part = test, calibrator = none",
-        "▲ ▼ higher, lower than ce: two-sample t-test, p < 0.05, not corrected for the number of "
-        "cells",
-        "△ ▽ higher, lower without significance",
-        "* best of the row",
-    ])  # fmt: skip
+    assert str(table) == "\n".join(
+        [
+            "ECE (%), mean ± std over 3 seeds; lower is better",
+            "",
+            "data    ce             focal",
+            "digits   5.10 ± 0.20    2.20 ± 0.26* ▼",
+            "news    11.00 ± 1.00*  11.50 ± 1.32  △",
+            "",
+            "model = mlp, part = test, calibrator = none",
+            "▲ ▼ higher, lower than ce: two-sample t-test, p < 0.05, not corrected for the number "
+            "of "
+            "cells",
+            "△ ▽ higher, lower without significance",
+            "* best of the row",
+        ]
+    )
 
 
 def test_color_is_bold_and_nothing_else() -> None:
@@ -153,8 +161,14 @@ def test_undefined_and_infinite() -> None:
         baseline="ce",
     )
     assert body(str(table))[1].split() == [
-        "digits", "30.00", "±", "0.00*", "undefined", "undefined", "inf",
-    ]  # fmt: skip
+        "digits",
+        "30.00",
+        "±",
+        "0.00*",
+        "undefined",
+        "undefined",
+        "inf",
+    ]
     assert not any(cell.mark for cell in table.cells.values())
     plain = json.dumps(table.to_dict(), allow_nan=False)
     assert '"mean": "inf"' in plain
@@ -191,8 +205,11 @@ def test_best_is_shared_by_what_prints_alike_and_needs_a_rival() -> None:
 
 
 def test_no_direction_no_best() -> None:
-    groups = [{"metric": m, "objective": o, "values": [0.1 + (o == "ce"), 0.1]}
-              for m in ("depth", "mean_confidence") for o in ("ce", "focal")]  # fmt: skip
+    groups = [
+        {"metric": m, "objective": o, "values": [0.1 + (o == "ce"), 0.1]}
+        for m in ("depth", "mean_confidence")
+        for o in ("ce", "focal")
+    ]
     for metric in ("depth", "mean_confidence"):
         table = table_of(*groups, metric=metric, baseline="ce")
         assert best(table) == set()
@@ -231,8 +248,9 @@ def test_marks_are_the_two_sample_t_test(a: list[float], b: list[float]) -> None
 
 
 def test_baseline_of_the_rows() -> None:
-    table = pivot(four(), rows="data", cols="objective", metric="ece", baseline="digits",
-                  baseline_axis="rows")  # fmt: skip
+    table = pivot(
+        four(), rows="data", cols="objective", metric="ece", baseline="digits", baseline_axis="rows"
+    )
     assert [table["news", col].mark for col in ("ce", "focal")] == ["▲", "▲"]
     assert [table["digits", col].mark for col in ("ce", "focal")] == ["", ""]
     assert "than digits:" in str(table)
@@ -251,11 +269,13 @@ def test_alpha_of_the_test() -> None:
 
 
 def test_several_names_on_an_axis() -> None:
-    parts = [{"part": part, "calibrator": c, "values": [v]}
-             for v, (part, c) in enumerate([("test", "none"), ("test", "ts"), ("shift", "none")])
-             ]  # fmt: skip
-    table = table_of(*parts, rows=["data", "model"], cols=["part", "calibrator"],
-                     baseline=("test", "none"))  # fmt: skip
+    parts = [
+        {"part": part, "calibrator": c, "values": [v]}
+        for v, (part, c) in enumerate([("test", "none"), ("test", "ts"), ("shift", "none")])
+    ]
+    table = table_of(
+        *parts, rows=["data", "model"], cols=["part", "calibrator"], baseline=("test", "none")
+    )
     assert body(str(table)) == [
         "data    model  shift / none  test / none  test / ts",
         "digits  mlp    200.00 △      0.00*        100.00 △",
@@ -303,7 +323,7 @@ def test_order() -> None:
     table = table_of(*groups, rows="part", where={"part": chosen})
     assert [key[0] for key in table.row_keys] == chosen
     assert table_of(*groups, where={"part": None}).fixed["part"] is None
-    assert sorted(["a" + "9" * 5000, "a1"], key=_natural)[0] == "a1"
+    assert sorted(["a" + "9" * 5000, "a1"], key=natural_order)[0] == "a1"
 
 
 def test_seeds_as_rows_and_dictionary_columns() -> None:
@@ -335,7 +355,7 @@ def test_seeds_as_rows_and_dictionary_columns() -> None:
         ({"best": "col"}, "best must be 'row' or 'column'"),
         ({"alpha": 5}, "alpha must lie"),
     ],
-)  # fmt: skip
+)
 def test_refusals(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
         pivot(four(), **({"rows": "data", "cols": "objective", "metric": "ece"} | options))
@@ -356,13 +376,33 @@ def test_refused_tables() -> None:
 
 # --- renderers --------------------------------------------------------------------------------
 
-HOSTILE = ["a|b", "a_b", "R&D", "50%", "two\nlines", r"\input{x}", "$x^2$", "~#{}", "<b>", "[1]",
-           "*x*", "`c`", "\x1b[31mred", "数字", 'say "x, y"', "tab\there", ""]  # fmt: skip
+HOSTILE = [
+    "a|b",
+    "a_b",
+    "R&D",
+    "50%",
+    "two\nlines",
+    r"\input{x}",
+    "$x^2$",
+    "~#{}",
+    "<b>",
+    "[1]",
+    "*x*",
+    "`c`",
+    "\x1b[31mred",
+    "数字",
+    'say "x, y"',
+    "tab\there",
+    "",
+]
 
 
 def hostile_table(names: list[str]) -> ResultTable:
-    groups = [{"data": row, "objective": col, "values": [0.1 + i / 100, 0.2]}
-              for i, row in enumerate(names) for col in ("ce", row + "!")]  # fmt: skip
+    groups = [
+        {"data": row, "objective": col, "values": [0.1 + i / 100, 0.2]}
+        for i, row in enumerate(names)
+        for col in ("ce", row + "!")
+    ]
     return table_of(*groups, baseline="ce")
 
 
@@ -464,8 +504,16 @@ def test_csv_and_arrow_are_unrounded_fractions() -> None:
     assert first == f'"digits","ce",{cell.mean!r},{cell.spread!r},3'
     arrow = table.to_arrow()
     assert arrow.column_names == [
-        "metric", "data", "objective", "mean", "std", "count", "best", "mark", "p_value",
-    ]  # fmt: skip
+        "metric",
+        "data",
+        "objective",
+        "mean",
+        "std",
+        "count",
+        "best",
+        "mark",
+        "p_value",
+    ]
     assert arrow["mean"].to_pylist() == [
         table[row, col].mean for row in ("digits", "news") for col in ("ce", "focal")
     ]

@@ -22,7 +22,7 @@ import torch
 from typer.testing import CliRunner
 
 from calibrant import InputError, Predictions, metrics
-from calibrant._checks import CalibrationWarning
+from calibrant._core.checks import CalibrationWarning
 from calibrant.cli import app
 from calibrant.data import Dataset, load
 from calibrant.train import (
@@ -82,12 +82,19 @@ def same(one, two) -> bool:
 
 # Studies keep their results by the name of a recipe: what a name means must not change.
 FROZEN = {
-    "quick": "4f3be2e2b9f6", "cifar": "7553fae6a62e", "mukhoti2020": "f339b89c0cae",
-    "mukhoti2020-tiny-imagenet": "cb7ca854e7c4", "mukhoti2020-sst": "d17db8fac448",
-    "wang2021": "72e4b00f5b30", "wang2021-news20": "8238a78f435b", "singh2021": "cdff67ed5415",
-    "singh2021-ls-fl": "ac048eb1e6d8", "singh2021-imagenet": "318971e16077",
-    "karandikar2021": "807d8fa52124", "karandikar2021-imagenet": "b0773ea0461e",
-}  # fmt: skip
+    "quick": "4f3be2e2b9f6",
+    "cifar": "7553fae6a62e",
+    "mukhoti2020": "f339b89c0cae",
+    "mukhoti2020-tiny-imagenet": "cb7ca854e7c4",
+    "mukhoti2020-sst": "d17db8fac448",
+    "wang2021": "72e4b00f5b30",
+    "wang2021-news20": "8238a78f435b",
+    "singh2021": "cdff67ed5415",
+    "singh2021-ls-fl": "ac048eb1e6d8",
+    "singh2021-imagenet": "318971e16077",
+    "karandikar2021": "807d8fa52124",
+    "karandikar2021-imagenet": "b0773ea0461e",
+}
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -184,19 +191,31 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
     """SIGKILL in the middle, the same command again: the same weights as without it."""
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     line = ["train", "--data", "signals", "--model", "cnn1d", "--recipe", "quick", "--epochs", "8"]
-    whole = subprocess.run(command(*line, "--out", str(tmp_path / "a")), env=env, check=True,
-                           capture_output=True, text=True, timeout=300)  # fmt: skip
+    whole = subprocess.run(
+        command(*line, "--out", str(tmp_path / "a")),
+        env=env,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert "ECE" in whole.stdout
-    process = subprocess.Popen(command(*line, "--out", str(tmp_path / "b")), env=env,
-                               stdout=subprocess.DEVNULL)  # fmt: skip
+    process = subprocess.Popen(
+        command(*line, "--out", str(tmp_path / "b")), env=env, stdout=subprocess.DEVNULL
+    )
     deadline = time.monotonic() + 120
     while not (tmp_path / "b" / "checkpoint.pt").exists() and time.monotonic() < deadline:
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (tmp_path / "b" / "run.json").exists()
-    subprocess.run(command(*line, "--out", str(tmp_path / "b")), env=env, check=True,
-                   capture_output=True, timeout=300)  # fmt: skip
+    subprocess.run(
+        command(*line, "--out", str(tmp_path / "b")),
+        env=env,
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
     one, two = (torch.load(tmp_path / k / "weights.pt", weights_only=True) for k in "ab")
     for name, tensor in one.items():
         assert torch.equal(tensor, two[name])
@@ -322,8 +341,9 @@ def test_a_loss_that_is_not_a_number(signals: Dataset, tmp_path: Path) -> None:
 
 
 def test_fault_after_a_good_epoch_names_the_checkpoint(signals: Dataset, tmp_path: Path) -> None:
-    recipe = SMALL.changed(optimizer="sgd", learning_rate=1e9, schedule="one_cycle", epochs=2000,
-                           batch_size=720)  # fmt: skip
+    recipe = SMALL.changed(
+        optimizer="sgd", learning_rate=1e9, schedule="one_cycle", epochs=2000, batch_size=720
+    )
     with pytest.raises(TrainingError, match="last good checkpoint, after epoch") as caught:
         run(signals, recipe=recipe, out=tmp_path, telemetry=False)
     assert str(tmp_path) in str(caught.value)
@@ -332,8 +352,9 @@ def test_fault_after_a_good_epoch_names_the_checkpoint(signals: Dataset, tmp_pat
 
 def test_weights_that_explode_in_the_last_step(signals: Dataset, tmp_path: Path) -> None:
     """They are no good checkpoint, also where nothing looks at the test samples."""
-    recipe = SMALL.changed(optimizer="sgd", learning_rate=1e30, schedule="constant",
-                           batch_size=4096)  # fmt: skip
+    recipe = SMALL.changed(
+        optimizer="sgd", learning_rate=1e30, schedule="constant", batch_size=4096
+    )
     for telemetry in (True, False):
         with pytest.raises(TrainingError, match=r"In epoch 1, .*(weight|gradient)"):
             run(signals, recipe=recipe, out=tmp_path / str(telemetry), telemetry=telemetry)
@@ -466,12 +487,28 @@ def test_command_line(tmp_path: Path) -> None:
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command(*arguments), env=env, capture_output=True, text=True,
-                              check=False, timeout=300)  # fmt: skip
+        return subprocess.run(
+            command(*arguments), env=env, capture_output=True, text=True, check=False, timeout=300
+        )
 
     out = tmp_path / "run"
-    done = call("train", "--data", "signals", "--model", "cnn1d", "--recipe", "quick", "--epochs",
-                "2", "--objective", "focal:gamma=3", "--seed", "1", "--out", str(out))  # fmt: skip
+    done = call(
+        "train",
+        "--data",
+        "signals",
+        "--model",
+        "cnn1d",
+        "--recipe",
+        "quick",
+        "--epochs",
+        "2",
+        "--objective",
+        "focal:gamma=3",
+        "--seed",
+        "1",
+        "--out",
+        str(out),
+    )
     assert done.returncode == 0, done.stderr
     assert "accuracy" in done.stdout
     preds = tmp_path / "p.npz"
@@ -522,17 +559,48 @@ def test_calibration_is_a_share_or_a_whole_number(
 def test_two_processes_equal_one(signals: Dataset, tmp_path: Path) -> None:
     """torchrun with two processes: the same loss curve, and evaluation merged exactly."""
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    line = ["-m", "calibrant.cli", "train", "--data", "signals", "--model", "cnn1d", "--recipe",
-            "quick", "--epochs", "3", "--objective", "cross_entropy + 0.5*mmce",
-            "--calibration", "80", "--out", str(tmp_path / "two")]  # fmt: skip
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
-                "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr",
-                "127.0.0.1"]  # fmt: skip
-    done = subprocess.run([*launcher, *line], env=env, capture_output=True, text=True, check=False,
-                          timeout=240)  # fmt: skip
+    line = [
+        "-m",
+        "calibrant.cli",
+        "train",
+        "--data",
+        "signals",
+        "--model",
+        "cnn1d",
+        "--recipe",
+        "quick",
+        "--epochs",
+        "3",
+        "--objective",
+        "cross_entropy + 0.5*mmce",
+        "--calibration",
+        "80",
+        "--out",
+        str(tmp_path / "two"),
+    ]
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--rdzv-backend",
+        "c10d",
+        "--rdzv-endpoint",
+        "127.0.0.1:0",
+        "--local-addr",
+        "127.0.0.1",
+    ]
+    done = subprocess.run(
+        [*launcher, *line], env=env, capture_output=True, text=True, check=False, timeout=240
+    )
     assert done.returncode == 0, done.stderr[-2000:]
-    one = run(signals, recipe=get_recipe("quick", epochs=3), calibration=80,
-              objective="cross_entropy + 0.5*mmce")  # fmt: skip
+    one = run(
+        signals,
+        recipe=get_recipe("quick", epochs=3),
+        calibration=80,
+        objective="cross_entropy + 0.5*mmce",
+    )
     table = pq.read_table(tmp_path / "two" / "epochs.parquet").to_pylist()
     for a, b in zip(one.epochs, table, strict=True):
         assert b["test_nll"] == pytest.approx(a["test_nll"], abs=1e-4)

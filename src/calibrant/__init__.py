@@ -10,25 +10,30 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-# The first is _stopping: what follows takes long enough for a Ctrl-C.
-from calibrant import _stopping, calibrators, metrics  # noqa: F401
-from calibrant._checks import InputError
+from calibrant import calibrators, metrics
+
+# The first is stopping: what follows takes long enough for a Ctrl-C.
+from calibrant._core import stopping as _stopping  # noqa: F401
+from calibrant._core.checks import InputError
+from calibrant._core.version import __version__
+from calibrant._measure import Comparison, FitSummary, Panel, compare, fit_summary, measure
 from calibrant.calibrators import load_calibrator
-from calibrant.measure import compare, measure
 from calibrant.predictions import Confidences, Predictions, load
 
 if TYPE_CHECKING:
     from calibrant import losses
 
-__version__ = "0.1.0"
-
 __all__ = [
+    "Comparison",
     "Confidences",
+    "FitSummary",
     "InputError",
+    "Panel",
     "Predictions",
     "__version__",
     "calibrators",
     "compare",
+    "fit_summary",
     "load",
     "load_calibrator",
     "losses",

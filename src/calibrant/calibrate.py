@@ -13,15 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from calibrant import _files
+from calibrant import io
 from calibrant import metrics as m
-from calibrant._checks import (
+from calibrant._core.checks import (
     check_count,
     check_fraction,
     check_seed,
     near_name,
     refuse,
 )
+from calibrant._core.files import replacing, same_file
+from calibrant._core.formatting import aligned, json_number, show, show_bounds
+from calibrant._measure import Panel, bounds_note, measure, panel_of_stream
 from calibrant.calibrators import (
     CALIBRATORS,
     Calibrator,
@@ -30,23 +33,21 @@ from calibrant.calibrators import (
     load_calibrator,
 )
 from calibrant.calibrators._composite import out_of_fold
-from calibrant.inference._intervals import LEAST_DRAWS
-from calibrant.measure import (
-    Panel,
-    _plain,
-    aligned,
-    bounds_note,
-    measure,
-    panel_of_stream,
-    show,
-    show_bounds,
-)
+from calibrant.inference._resampling import LEAST_DRAWS
 from calibrant.predictions import Predictions, _only, in_samples
 from calibrant.streaming import Accumulator, ParquetShards, parquet_files
 
 AUTO = "auto"
-JUDGED = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "debiased_ece", "classwise_ece",
-          "auroc")  # fmt: skip
+JUDGED = (
+    "accuracy",
+    "nll",
+    "brier",
+    "ece",
+    "adaptive_ece",
+    "debiased_ece",
+    "classwise_ece",
+    "auroc",
+)
 FOLDS = 5
 # A Parquet file of more values than this is read batch by batch.
 SLAB_ELEMENTS = 1 << 26
@@ -125,7 +126,7 @@ def _table(before: Panel, after: Panel) -> str:
         for panel in (before, after):
             found = panel.interval(name)
             row.append(show(found.value, percent=percent))
-            row.append(show_bounds(found, percent=percent) if bounded else "")
+            row.append(show_bounds(found.low, found.high, percent=percent) if bounded else "")
         rows.append(row)
     return aligned(rows)
 
@@ -137,9 +138,9 @@ def _selection_dict(selection: Selection) -> dict[str, Any]:
         "candidates": [
             {
                 "name": c.name,
-                "loss": _plain(c.loss),
-                "behind": _plain(c.behind),
-                "error": _plain(c.error),
+                "loss": json_number(c.loss),
+                "behind": json_number(c.behind),
+                "error": json_number(c.error),
                 "num_parameters": c.parameters,
                 "verdict": c.verdict,
             }
@@ -193,9 +194,7 @@ def calibrate_files(  # noqa: PLR0913 - all are keywords with defaults
     source = _Source.of([str(path) for path in apply], outputs)
     _check_outputs(outputs, [fitting.path, *source.files])
     with ExitStack() as stack:
-        places = {
-            name: stack.enter_context(_files.replacing(path)) for name, path in outputs.items()
-        }
+        places = {name: stack.enter_context(replacing(path)) for name, path in outputs.items()}
         report = fitting.run(progress)
         if "save" in places:
             report.calibrator.save(places["save"])
@@ -244,7 +243,7 @@ def _check_outputs(outputs: Mapping[str, Path], inputs: Sequence[Path]) -> None:
         if path.is_dir() or not path.parent.is_dir():
             rule, advice = "must be a file in a folder that exists", "Check the path."
             raise refuse(name, rule, f"got {str(path)!r}", advice)
-        if any(_files.same_file(path, other) for other in seen):
+        if any(same_file(path, other) for other in seen):
             rule, advice = "must not be an input or another output", "Choose another name."
             raise refuse(name, rule, f"got {str(path)!r}", advice)
         seen.append(path)
@@ -351,7 +350,7 @@ class _Source:
             raise refuse("apply", rule, got, "Name the data and where to write them calibrated.")
         if out is None:
             return cls((), None, None)
-        _files.writer_for(out)
+        io.writer_for(out)
         shards = _as_shards(patterns)
         if shards is None:
             return cls((Path(patterns[0]),), None, out)
@@ -369,7 +368,7 @@ class _Source:
         assert self.out is not None
         p, labelled = _load_scores(self.files[0])
         calibrated = report.calibrator.transform(p)
-        _files.writer_for(self.out)(place, _columns(calibrated, labelled=labelled))
+        io.writer_for(self.out)(place, _columns(calibrated, labelled=labelled))
         if not labelled:
             return replace(report, notes=(NO_LABELS,))
         where = self.files[0].name
@@ -400,7 +399,7 @@ def _as_shards(patterns: Sequence[str]) -> ParquetShards | None:
 
 def _load_scores(path: Path) -> tuple[Predictions, bool]:
     """Predictions, and whether the file has labels; they are all 0 where it has none."""
-    columns = _files.read(path, need_labels=False)
+    columns = io.read(path, need_labels=False)
     arrays, labelled = columns.arrays, "labels" in columns.arrays
     if not labelled:
         scores = next(iter(arrays.values()), np.empty(0))
@@ -409,9 +408,9 @@ def _load_scores(path: Path) -> tuple[Predictions, bool]:
     return Predictions(**given, classes=columns.classes, meta=columns.meta), labelled
 
 
-def _columns(p: Predictions, *, labelled: bool) -> _files.Columns:
+def _columns(p: Predictions, *, labelled: bool) -> io.Columns:
     arrays: dict[str, Any] = {p._kind: p._scores} | ({"labels": p.labels} if labelled else {})
-    return _files.Columns(arrays, p.classes, dict(p.meta))
+    return io.Columns(arrays, p.classes, dict(p.meta))
 
 
 def _apply_to_shards(
@@ -420,7 +419,7 @@ def _apply_to_shards(
     """Calibrate batch by batch into one file."""
     totals: list[Accumulator] = []
     done = 0
-    with _files.parquet_writer(place) as write:
+    with io.parquet_writer(place) as write:
         for p in shards.batches():
             calibrated = report.calibrator.transform(p)
             write(_columns(calibrated, labelled=shards.labelled))
@@ -468,8 +467,9 @@ class _Judge:
         check_seed(self.seed)
 
     def __call__(self, p: Predictions) -> Panel:
-        return measure(p, metrics=JUDGED, level=self.level, replicates=self.replicates,
-                       seed=self.seed)  # fmt: skip
+        return measure(
+            p, metrics=JUDGED, level=self.level, replicates=self.replicates, seed=self.seed
+        )
 
 
 def _judged_out_of_fold(
@@ -484,14 +484,15 @@ def _judged_out_of_fold(
     )
     if report.selection is not None:
         note += " The method was chosen on all of them, which still flatters it a little."
-    return replace(report, judged="out of fold", before=judge(p), after=judge(held_out),
-                   notes=(note,))  # fmt: skip
+    return replace(
+        report, judged="out of fold", before=judge(p), after=judge(held_out), notes=(note,)
+    )
 
 
 def _with_note_of_overlap(
     report: CalibrationReport, fitted_on: Path, files: Sequence[Path]
 ) -> CalibrationReport:
-    if report.after is None or not any(_files.same_file(fitted_on, file) for file in files):
+    if report.after is None or not any(same_file(fitted_on, file) for file in files):
         return report
     note = (
         f"{fitted_on.name} is also the file of the fit: “after” is optimistic. "

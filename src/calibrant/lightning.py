@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from calibrant._extras import import_extra
+from calibrant._core.extras import import_extra
 from calibrant.metrics import get_metric
 from calibrant.predictions import Predictions
 

@@ -9,8 +9,9 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 
-from calibrant import _files, _rows
-from calibrant._arrays import (
+from calibrant import io
+from calibrant._core import row_summary
+from calibrant._core.arrays import (
     Bool,
     Float,
     Float64,
@@ -19,8 +20,8 @@ from calibrant._arrays import (
     to_floats,
     to_numpy,
 )
-from calibrant._checks import check_fraction, check_seed, refuse
-from calibrant._validation import (
+from calibrant._core.checks import check_fraction, check_seed, refuse
+from calibrant._core.validation import (
     check_classes,
     check_labels,
     check_logits,
@@ -105,7 +106,7 @@ class Predictions(_Frozen):
     labels: Int
     classes: tuple[str, ...] | None
     meta: Mapping[str, Any]
-    _kind: _rows.Kind
+    _kind: row_summary.Kind
     _scores: Float
     _predicted: Int | None
     _total: Float64 | None
@@ -136,8 +137,9 @@ class Predictions(_Frozen):
             wide = scores.astype(np.float64)
             if not ((wide >= 0) & (wide <= 1)).all():
                 raise outside(wide)
-            return cls(probs=np.stack([1 - wide, wide], 1), labels=labels, classes=classes,
-                       meta=meta)  # fmt: skip
+            return cls(
+                probs=np.stack([1 - wide, wide], 1), labels=labels, classes=classes, meta=meta
+            )
         columns = np.stack([np.zeros_like(scores), scores], axis=1)
         return cls(logits=columns, labels=labels, classes=classes, meta=meta)
 
@@ -172,7 +174,7 @@ class Predictions(_Frozen):
     @property
     def log_probs(self) -> Float:
         """Log-probabilities, (N, K); float64 from float64, else float32. Not kept."""
-        return _rows.log_normalise(self._scores, self._kind)
+        return row_summary.log_normalise(self._scores, self._kind)
 
     @property
     def probs(self) -> Float:
@@ -183,24 +185,29 @@ class Predictions(_Frozen):
     # --- columns, made once and kept ----------------------------------------------------------
 
     @cached_property
-    def _summary(self) -> _rows.RowSummary:
+    def _summary(self) -> row_summary.RowSummary:
         return self._sweep()[0]
 
     def _sweep(
-        self, consume: Callable[[], _rows.Made] | None = None, *, threads: int | None = None
-    ) -> tuple[_rows.RowSummary, list[_rows.Made]]:
+        self, consume: Callable[[], row_summary.Made] | None = None, *, threads: int | None = None
+    ) -> tuple[row_summary.RowSummary, list[row_summary.Made]]:
         """One pass over the scores: the columns, and what the consumers of blocks made."""
-        return _rows.summarise(
-            self._scores, self.labels, self._kind, self._predicted, consume,
-            total=self._total, threads=threads,
-        )  # fmt: skip
+        return row_summary.summarise_rows(
+            self._scores,
+            self.labels,
+            self._kind,
+            self._predicted,
+            consume,
+            total=self._total,
+            threads=threads,
+        )
 
     @cached_property
-    def _top(self) -> _rows.TopLabel:
+    def _top(self) -> row_summary.TopLabel:
         """The columns of the top label. Probabilities show them without the whole pass."""
         if self._predicted is None or self._total is None or "_summary" in vars(self):
             return self._summary
-        return _rows.top_of_probs(self._scores, self.labels, self._predicted, self._total)
+        return row_summary.top_of_probs(self._scores, self.labels, self._predicted, self._total)
 
     @property
     def predicted(self) -> Int:
@@ -288,7 +295,7 @@ class Predictions(_Frozen):
     def save(self, path: str | Path) -> None:
         """Write npz, Parquet, CSV or safetensors, by the file's ending."""
         arrays = {self._kind: self._scores, "labels": self.labels}
-        _files.write(path, _files.Columns(arrays, self.classes, dict(self.meta)))
+        io.write(path, io.Columns(arrays, self.classes, dict(self.meta)))
 
     @classmethod
     def load(
@@ -303,9 +310,12 @@ class Predictions(_Frozen):
         ``labels`` names the second file of a pair (default: ``labels.npy`` beside the first);
         ``classes`` gives the class names where the file has none.
         """
-        columns = _files.read(path, labels)
-        return cls(**_only(columns, path, ("logits", "probs", "labels")),
-                   classes=classes or columns.classes, meta=columns.meta)  # fmt: skip
+        columns = io.read(path, labels)
+        return cls(
+            **_only(columns, path, ("logits", "probs", "labels")),
+            classes=classes or columns.classes,
+            meta=columns.meta,
+        )
 
 
 class Confidences(_Frozen):
@@ -372,18 +382,19 @@ class Confidences(_Frozen):
     def take(self, indices: Any) -> Confidences:
         """Return the samples at ``indices`` (integers, or a mask), with their metadata."""
         rows = to_numpy(indices, "indices")
-        return Confidences(confidence=self.confidence[rows], correct=self.correct[rows],
-                           meta=self.meta)  # fmt: skip
+        return Confidences(
+            confidence=self.confidence[rows], correct=self.correct[rows], meta=self.meta
+        )
 
     def save(self, path: str | Path) -> None:
         """Write npz, Parquet, CSV or safetensors, by the file's ending."""
         arrays = {"confidence": self.confidence, "correct": self.correct}
-        _files.write(path, _files.Columns(arrays, None, dict(self.meta)))
+        io.write(path, io.Columns(arrays, None, dict(self.meta)))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read ``confidence`` and ``correct`` from npz, Parquet, CSV or safetensors."""
-        columns = _files.read(path)
+        columns = io.read(path)
         return cls(**_only(columns, path, ("confidence", "correct")), meta=columns.meta)
 
 
@@ -394,11 +405,14 @@ def load(
     classes: Sequence[str] | None = None,
 ) -> Predictions | Confidences:
     """Read whichever of the two records the file holds."""
-    columns = _files.read(path, labels)
+    columns = io.read(path, labels)
     if "confidence" in columns.arrays:
         return Confidences(**_only(columns, path, ("confidence", "correct")), meta=columns.meta)
-    return Predictions(**_only(columns, path, ("logits", "probs", "labels")),
-                       classes=classes or columns.classes, meta=columns.meta)  # fmt: skip
+    return Predictions(
+        **_only(columns, path, ("logits", "probs", "labels")),
+        classes=classes or columns.classes,
+        meta=columns.meta,
+    )
 
 
 def _check_correct(hits: Any) -> None:
@@ -420,7 +434,7 @@ def in_samples(count: int) -> str:
     return "1 sample" if count == 1 else f"{count:,} samples"
 
 
-def _one_of(logits: Any, probs: Any, advice: str) -> tuple[_rows.Kind, Float]:
+def _one_of(logits: Any, probs: Any, advice: str) -> tuple[row_summary.Kind, Float]:
     """The one kind of scores that was given, as floats."""
     if (logits is None) == (probs is None):
         got = "got neither" if logits is None else "got both"
@@ -430,7 +444,7 @@ def _one_of(logits: Any, probs: Any, advice: str) -> tuple[_rows.Kind, Float]:
     return "probs", to_floats(probs, "probs")
 
 
-def _only(columns: _files.Columns, path: str | Path, names: tuple[str, ...]) -> dict[str, Any]:
+def _only(columns: io.Columns, path: str | Path, names: tuple[str, ...]) -> dict[str, Any]:
     """The arrays of a file as arguments; refuses what does not belong and names what is missing."""
     wrong = [name for name in columns.arrays if name not in names]
     scores = names[0] != "logits" or {"logits", "probs"} & set(columns.arrays)

@@ -10,9 +10,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from calibrant._arrays import Float, Float64, Int
-from calibrant._checks import CalibrationWarning, check_count, near_name, refuse
-from calibrant._extras import import_extra
+from calibrant._core.arrays import Float, Float64, Int
+from calibrant._core.checks import CalibrationWarning, check_count, near_name, refuse
+from calibrant._core.extras import import_extra
 from calibrant.calibrators import CALIBRATORS, Calibrator
 from calibrant.predictions import Predictions
 
@@ -113,7 +113,6 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             held_out = data.out_of_fold(estimator, model, cv)
         weights = None if data.weights is None else data.weights[held_out.rows]
         calibrator.fit(held_out.predictions(), weights=weights)
-        calibrator._source = None  # a fitted classifier does not hold on to its data
         self.estimator_, self.classes_, self.calibrator_ = model, held_out.classes, calibrator
         return self
 

@@ -21,23 +21,25 @@ from typing import Any, Self
 
 import numpy as np
 
-from calibrant import _files
-from calibrant import metrics as m
-from calibrant._arrays import Bool, Float64, Int, over_chunks
-from calibrant._checks import InputError, check_bins, check_choice, check_count, check_norm, refuse
-from calibrant._memory import check_size
-from calibrant._rows import ROW_COST
+from calibrant import io
+from calibrant._core.arrays import Bool, Float64, Int, over_chunks
+from calibrant._core.checks import (
+    InputError,
+    check_bins,
+    check_choice,
+    check_count,
+    check_norm,
+    refuse,
+)
+from calibrant._core.files import check_regular, clear_errors
+from calibrant._core.memory import check_size
+from calibrant._core.row_summary import ROW_COST
 from calibrant.metrics._binning import Binning, BinSums, width_index
 from calibrant.metrics._classwise import ClasswiseCounts, summarise_and_count
 from calibrant.metrics._exact import ExactSums
-from calibrant.metrics._limits import (
-    Histogram,
-    MassBins,
-    debiased_limits,
-    mass_ece_limits,
-    ranking_limits,
-    smooth_slack,
-)
+from calibrant.metrics._limits import Histogram
+from calibrant.metrics._registry import ENTROPY, LOSS, METRICS, SCORE
+from calibrant.metrics._streamed import Streamed, slack
 from calibrant.predictions import Predictions
 
 # A float32 holds its exponent and the 9 leading bits of its fraction in its upper 18 bits: 512
@@ -60,8 +62,7 @@ MOST_SAMPLES = 1 << 53
 # What float64 arithmetic may do to a value, relative to 1 or to the value if that is larger.
 ROUNDING = 1e-9
 
-TOTALS = ("nll", "brier", "entropy")
-RANKING = ("auroc", "aupr_error", "fpr95", "aurc", "eaurc")
+STREAMS = {name: metric.stream for name, metric in METRICS.items() if metric.stream}
 
 
 class _Cells:
@@ -116,7 +117,7 @@ class _Counts:
         self.width = _Cells(bins)
         self.cells = _Cells(cells)
         self.ranking: list[tuple[Int, Bool, Float64, Float64]] = []
-        self.totals: dict[str, int] = dict.fromkeys(TOTALS, 0)
+        self.totals: dict[str, int] = dict.fromkeys((LOSS, SCORE, ENTROPY), 0)
         self.impossible = 0  # labels of probability 0: the NLL is then infinite
         self.classwise = ClasswiseCounts(num_classes, bins)
 
@@ -127,13 +128,13 @@ class _Counts:
         self.width.add_samples(width_index(summary.confidence, bins), summary.correct, parts)
         self.ranking.append((cell_of(summary.odds), summary.correct, *parts))
         loss = -summary.label_log_prob
-        self.totals["brier"] += exact_sum(summary.brier)
-        self.totals["entropy"] += exact_sum(summary.entropy)
+        self.totals[SCORE] += exact_sum(summary.brier)
+        self.totals[ENTROPY] += exact_sum(summary.entropy)
         if p.num_samples and np.isinf(loss.max()):
             finite = loss[np.isfinite(loss)]
             self.impossible += len(loss) - len(finite)
             loss = finite
-        self.totals["nll"] += exact_sum(loss)
+        self.totals[LOSS] += exact_sum(loss)
 
     def add(self, other: _Counts) -> None:
         """Add another's counts to these."""
@@ -241,8 +242,12 @@ class Accumulator:
         """Add a batch: Predictions, or arrays or tensors as ``Predictions`` takes them."""
         if predictions is None:
             if labels is None:
-                raise refuse("labels", "are needed with logits or probs", "got none",
-                             "Pass labels=… of the batch.")  # fmt: skip
+                raise refuse(
+                    "labels",
+                    "are needed with logits or probs",
+                    "got none",
+                    "Pass labels=… of the batch.",
+                )
             predictions = Predictions(logits=logits, probs=probs, labels=labels)
         self._check_classes(predictions)
         self._check_room(predictions.num_samples)
@@ -297,33 +302,24 @@ class Accumulator:
         hits, misses, right, wrong = self._counts.width.columns()
         return BinSums(hits + misses, right + wrong, hits, np.arange(self.bins + 1))
 
+    def _streamed(self) -> Streamed:
+        """What metrics are computed from."""
+        scale = self.num_samples << 2 * HALF_BITS
+        means = {name: total / scale for name, total in self._counts.totals.items()}
+        if self._counts.impossible:
+            means[LOSS] = math.inf
+        return Streamed(means, self.width_bins(), self.histogram(), self._counts.classwise)
+
     def result(self, *, norm: float = 1, binning: Binning = "width") -> dict[str, float]:
         """Every metric of the panel, by name. ``norm`` and ``binning`` are those of ``ece``."""
-        check_norm(norm)
+        options = self._options(norm, binning)
+        known = self._streamed()
+        return {name: stream.value(known, options) for name, stream in STREAMS.items()}
+
+    def _options(self, norm: float, binning: Binning) -> dict[str, Any]:
         check_choice("binning", binning, ("width", "mass"))
-        counts, histogram, width = self._counts, self.histogram(), self.width_bins()
-        n, ties = float(self.num_samples), histogram.ties
-        scale = self.num_samples << 2 * HALF_BITS
-        mean = {name: total / scale for name, total in counts.totals.items()}
-        values = {
-            "accuracy": float(width.hits.sum()) / n,
-            "mean_confidence": float(width.confidence.sum()) / n,
-            "mean_entropy": mean["entropy"],
-            "nll": math.inf if counts.impossible else mean["nll"],
-            "brier": mean["brier"],
-            "ece": m.ece(
-                width if binning == "width" else ties, bins=self.bins, norm=norm, binning=binning
-            ),
-            "classwise_ece": counts.classwise.ece(1),
-            "smooth_ece": m.smooth_ece(histogram.apart),
-        }
-        for name in ("mce", "overconfidence_error", "underconfidence_error"):
-            values[name] = m.METRICS[name].function(width, bins=self.bins)
-        for name in ("adaptive_ece", "debiased_ece"):
-            values[name] = m.METRICS[name].function(ties, bins=self.bins)
-        for name in RANKING:
-            values[name] = m.METRICS[name].function(ties)
-        return values
+        self._need_samples()
+        return {"bins": self.bins, "norm": check_norm(norm), "binning": binning}
 
     def error_bounds(self, *, norm: float = 1, binning: Binning = "width") -> dict[str, float]:
         """How far each value of ``result`` can be from the one computed in memory.
@@ -337,22 +333,14 @@ class Accumulator:
         Undefined and infinite values are so in memory too, and have the bound 0. Debiased ECE of so
         few samples that it may be undefined in memory has the bound infinity.
         """
-        values = self.result(norm=norm, binning=binning)
-        bounds = {
-            name: ROUNDING * max(1, abs(value)) if math.isfinite(value) else 0.0
-            for name, value in values.items()
-        }
-        histogram = self.histogram()
-        mass_bins = MassBins.of(histogram, self.bins)
-        limits = ranking_limits(histogram)
-        limits["adaptive_ece"] = mass_ece_limits(mass_bins, 1)
-        limits["debiased_ece"] = debiased_limits(mass_bins)
-        if binning == "mass":
-            limits["ece"] = mass_ece_limits(mass_bins, norm)
-        for name, (low, high) in limits.items():
-            if not math.isnan(low):
-                bounds[name] += max(high - values[name], values[name] - low, 0.0)
-        bounds["smooth_ece"] += smooth_slack(histogram, values["smooth_ece"])
+        options = self._options(norm, binning)
+        known = self._streamed()
+        bounds = {}
+        for name, stream in STREAMS.items():
+            value = stream.value(known, options)
+            limits = stream.limits(known, options) if stream.limits else None
+            rounding = ROUNDING * max(1, abs(value)) if math.isfinite(value) else 0.0
+            bounds[name] = rounding + slack(value, limits)
         return bounds
 
     def _need_samples(self) -> None:
@@ -386,15 +374,15 @@ class ParquetShards:
     @classmethod
     def open(cls, paths: Sequence[str | Path]) -> Self:
         """Look at the columns and metadata of all files; refuse what is no set of predictions."""
-        import pyarrow.parquet as pq  # noqa: PLC0415 - Arrow costs 0.1 s to import
+        import pyarrow.parquet as pq
 
         files = tuple(Path(path) for path in paths)
         rows = values = 0
         schemas = []
         for file in files:
-            _files.check_regular(file)
-            with _files.clear_errors(file, *_arrow_errors()), pq.ParquetFile(file) as opened:
-                _files.check_columns(opened.schema_arrow, file.name)
+            check_regular(file)
+            with clear_errors(file, "parquet", *_arrow_errors()), pq.ParquetFile(file) as opened:
+                io.check_columns(opened.schema_arrow, file.name)
                 schemas.append(opened.schema_arrow)
                 rows += opened.metadata.num_rows
                 values += _num_values(opened.metadata)
@@ -409,14 +397,14 @@ class ParquetShards:
 
     def batches(self) -> Iterator[Predictions]:
         """Yield the rows in order. Where there are no labels, all are 0."""
-        import pyarrow.parquet as pq  # noqa: PLC0415
+        import pyarrow.parquet as pq
 
         least = min(LEAST_BATCH, MOST_ELEMENTS // self.row_values)
         size = max(1, least, BATCH_ELEMENTS // self.row_values)
         check_size(size * self.row_values * BYTES_PER_VALUE, f"a batch of {size:,} rows")
         for file in self.files:
             start = 0
-            with _files.clear_errors(file, *_arrow_errors()):
+            with clear_errors(file, "parquet", *_arrow_errors()):
                 opened = pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_AHEAD)
             with opened:
                 for batch in _clearly(opened.iter_batches(batch_size=size), file):
@@ -425,12 +413,17 @@ class ParquetShards:
                         start += batch.num_rows
 
     def _predictions(self, batch: Any, file: Path, start: int) -> Predictions:
-        with _files.clear_errors(file, *_arrow_errors()):
-            arrays = _files.table_arrays(batch, file.name)
+        with clear_errors(file, "parquet", *_arrow_errors()):
+            arrays = io.table_arrays(batch, file.name)
         labels = arrays.get("labels", np.zeros(batch.num_rows, dtype=np.int64))
         try:
-            return Predictions(logits=arrays.get("logits"), probs=arrays.get("probs"),
-                               labels=labels, classes=self.classes, meta=self.meta)  # fmt: skip
+            return Predictions(
+                logits=arrays.get("logits"),
+                probs=arrays.get("probs"),
+                labels=labels,
+                classes=self.classes,
+                meta=self.meta,
+            )
         except InputError as error:
             raise InputError(f"{file.name}, counted from row {start:,}: {error}") from error
 
@@ -482,7 +475,7 @@ def accumulate_parquet(
 
 
 def _arrow_errors() -> tuple[type[Exception], ...]:
-    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow as pa
 
     return (pa.ArrowException,)
 
@@ -490,7 +483,7 @@ def _arrow_errors() -> tuple[type[Exception], ...]:
 def _clearly(batches: Iterator[Any], file: Path) -> Iterator[Any]:
     """The same batches; only errors of reading them are renamed, not those of their user."""
     while True:
-        with _files.clear_errors(file, *_arrow_errors()):
+        with clear_errors(file, "parquet", *_arrow_errors()):
             batch = next(batches, None)
         if batch is None:
             return
@@ -526,9 +519,7 @@ def _common_header(
     files: Sequence[Path], schemas: Sequence[Any]
 ) -> tuple[tuple[str, ...] | None, dict[str, Any]]:
     """Class names, which must agree, and the metadata that is the same in all files."""
-    headers = [
-        _files.parquet_header(file, schema) for file, schema in zip(files, schemas, strict=True)
-    ]
+    headers = [io.parquet_header(file, schema) for file, schema in zip(files, schemas, strict=True)]
     classes, meta = headers[0]
     for file, (names, other) in zip(files, headers, strict=True):
         if names != classes:

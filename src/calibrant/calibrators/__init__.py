@@ -8,7 +8,7 @@
 >>> calibrated = TemperatureScaling().fit(fit).transform(test)
 """
 
-from calibrant.calibrators._base import Calibrator, FitSummary
+from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._binning import HistogramBinning, ScalingBinning
 from calibrant.calibrators._composite import Chain, CrossFitted
 from calibrant.calibrators._confidnet import ConfidNet
@@ -54,7 +54,6 @@ __all__ = [
     "CrossFitted",
     "Dirichlet",
     "EnsembleTemperature",
-    "FitSummary",
     "HistogramBinning",
     "Isotonic",
     "MatrixScaling",

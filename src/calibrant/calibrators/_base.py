@@ -1,4 +1,4 @@
-"""What all calibrators share: fit, transform, groups, weights, the summary of a fit, export."""
+"""What all calibrators share: fit, transform, groups, weights, export."""
 
 from __future__ import annotations
 
@@ -6,36 +6,19 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from calibrant._arrays import Bool, Float, Float64, over_chunks, to_floats, to_numpy
-from calibrant._checks import CalibrationWarning, InputError, NotFittedError, refuse
+from calibrant._core.arrays import Bool, Float, Float64, over_chunks, to_floats, to_numpy
+from calibrant._core.checks import CalibrationWarning, InputError, NotFittedError, refuse
 from calibrant.calibrators._ops import NumpyOps
 from calibrant.calibrators._scores import logit_chunk
-from calibrant.inference import Interval, intervals
 from calibrant.predictions import Predictions
 
-SUMMARISED = ("nll", "ece")
 # Weights that sum to no more are shares, not counts.
 ONE_SAMPLE = 1 + 1e-6
-
-
-@dataclass(frozen=True)
-class FitSummary:
-    """What a fit did to the data it was fitted on; each value with its interval.
-
-    The values are those of the fit data, so the "after" is an optimistic view; weights are left
-    out of them.
-    """
-
-    num_samples: int
-    weighted: bool
-    before: Mapping[str, Interval]
-    after: Mapping[str, Interval]
 
 
 class Learner:
@@ -113,11 +96,10 @@ class Calibrator(Learner):
                 found[name] = part
             self.groups_ = found
         self._remember(p)
-        self._source: tuple[Predictions, Any, bool] | None = (p, groups, weights is not None)
         return self
 
     def _learn_part(self, p: Predictions, weights: Float64 | None) -> Self:
-        """Fit without holding on to the data: for folds, groups and steps."""
+        """Fit to checked predictions: for folds, groups and steps."""
         self._check()
         self._forget()
         if weights is not None and not weights.any():
@@ -129,11 +111,6 @@ class Calibrator(Learner):
 
     def _remember(self, p: Predictions) -> None:
         self.num_classes_, self.classes_ = p.num_classes, p.classes
-
-    def _forget(self) -> None:
-        super()._forget()
-        self._source = None
-        self._summary: FitSummary | None = None
 
     def _check(self) -> None:
         """Refuse parameters that make no sense."""
@@ -153,26 +130,6 @@ class Calibrator(Learner):
         if not self.is_fitted:
             name = type(self).__name__
             raise NotFittedError(f"{name} has learned nothing yet; call fit(predictions) first.")
-
-    @property
-    def summary(self) -> FitSummary:
-        """NLL and ECE of the fit data before and after, with intervals.
-
-        Computed when first asked for, from the data of the fit, which is held until then.
-        """
-        self._need_fit()
-        if getattr(self, "_summary", None) is None:
-            if getattr(self, "_source", None) is None:
-                raise InputError("This calibrator was not fitted on data, so it has no summary.")
-            assert self._source is not None
-            p, groups, weighted = self._source
-            after = self.transform(p, groups=groups)
-            self._summary = FitSummary(
-                p.num_samples, weighted, intervals(p, SUMMARISED), intervals(after, SUMMARISED)
-            )
-            self._source = None
-        assert self._summary is not None
-        return self._summary
 
     # --- transform ----------------------------------------------------------------------------
 
@@ -239,10 +196,6 @@ class Calibrator(Learner):
         """The map from logits to calibrated logits or probabilities (``gives`` says which)."""
         raise NotImplementedError
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the data of the fit, which no copy needs."""
-        return {**vars(self), "_source": None}
-
     # --- copies, text -------------------------------------------------------------------------
 
     def _settled(self) -> Self:
@@ -260,28 +213,28 @@ class Calibrator(Learner):
 
     def save(self, path: str | Path) -> None:
         """Write the fitted calibrator as JSON; ``calibrant.load_calibrator`` reads it."""
-        from calibrant.calibrators._json import write  # noqa: PLC0415 - they know each other
+        from calibrant.calibrators._json import write
 
         self._need_fit()
         write(self, path)
 
     def to_module(self) -> Any:
         """Return a ``torch.nn.Module`` from logits (N, K) to logits whose softmax is calibrated."""
-        from calibrant.calibrators._module import make_module  # noqa: PLC0415 - needs torch
+        from calibrant.calibrators._module import make_module
 
         self._need_export()
         return make_module(self)
 
     def to_onnx(self, path: str | Path) -> None:
         """Write an ONNX model from ``logits`` (N, K) to ``probabilities`` (N, K), float32."""
-        from calibrant.calibrators._onnx import write  # noqa: PLC0415 - needs onnx
+        from calibrant.calibrators._onnx import write
 
         self._need_export()
         write(self, path)
 
     def fold_into(self, linear: Any) -> Any:
         """Return a copy of a ``torch.nn.Linear`` whose outputs are the calibrated logits."""
-        from calibrant.calibrators._module import fold  # noqa: PLC0415 - needs torch
+        from calibrant.calibrators._module import fold
 
         self._need_export()
         weight, bias = self._as_affine()

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from calibrant._arrays import Float64
-from calibrant._checks import InputError, check_bins, check_choice, is_number, refuse
+from calibrant._core.arrays import Float64
+from calibrant._core.checks import InputError, check_bins, check_choice, is_number, refuse
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._columns import class_columns, confidence_column, counts, distinct
 from calibrant.calibrators._maps import (

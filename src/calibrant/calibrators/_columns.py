@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from calibrant._arrays import CHUNK_ELEMENTS, Float64, Int
+from calibrant._core.arrays import CHUNK_ELEMENTS, Float64, Int
 from calibrant.calibrators._ops import IMPOSSIBLE
 from calibrant.calibrators._scores import logit_chunk
 from calibrant.calibrators._tempered import Tempered

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from calibrant._arrays import Bool, Float, Float64, fold_numbers
-from calibrant._checks import check_folds, check_seed, refuse
+from calibrant._core.arrays import Bool, Float, Float64, fold_numbers
+from calibrant._core.checks import check_folds, check_seed, refuse
 from calibrant.calibrators._base import Calibrator, put_together
 from calibrant.calibrators._maps import TINY
 from calibrant.predictions import Predictions

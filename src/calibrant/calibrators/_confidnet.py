@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._arrays import Float, Float64, Int, row_slices
-from calibrant._checks import (
+from calibrant._core.arrays import Float, Float64, Int, row_slices
+from calibrant._core.checks import (
     ConvergenceError,
     InputError,
     check_at_least,
@@ -132,9 +132,13 @@ class ConfidNet(FeatureCalibrator):
         self.validation_losses_ = np.array(losses)
 
     def _train(
-        self, torch: Any, first: list[Float32], data: tuple[Any, Any], parts: tuple[Int, Int],
+        self,
+        torch: Any,
+        first: list[Float32],
+        data: tuple[Any, Any],
+        parts: tuple[Int, Int],
         rng: np.random.Generator,
-    ) -> tuple[list[Float32], list[float]]:  # fmt: skip
+    ) -> tuple[list[Float32], list[float]]:
         """The weights of the best epoch, and the validation loss of each."""
         layers = [torch.from_numpy(array).requires_grad_() for array in first]
         x, y = data
@@ -148,10 +152,16 @@ class ConfidNet(FeatureCalibrator):
                 _squared_error(torch, layers, x[rows], y[rows]).mean().backward()
                 adam.step()
             with torch.no_grad():
-                loss = float(torch.cat([
-                    _squared_error(torch, layers, x[rows], y[rows])
-                    for rows in torch.from_numpy(held).split(8192)
-                ]).double().mean())  # fmt: skip
+                loss = float(
+                    torch.cat(
+                        [
+                            _squared_error(torch, layers, x[rows], y[rows])
+                            for rows in torch.from_numpy(held).split(8192)
+                        ]
+                    )
+                    .double()
+                    .mean()
+                )
                 largest = max(float(layer.abs().max()) for layer in layers)
             if not (math.isfinite(loss) and largest <= LARGEST_WEIGHT):
                 break
@@ -202,8 +212,9 @@ class ConfidNet(FeatureCalibrator):
                 # In float64, since a feature may vary little about a large mean.
                 x = (features.to(self.mean.dtype) - self.mean) * self.scale
                 x = x.clamp(-LARGEST_STANDARD, LARGEST_STANDARD).to(self.weight_0.dtype)
-                layers = [getattr(self, f"{kind}_{k}") for k in range(size)
-                          for kind in ("weight", "bias")]  # fmt: skip
+                layers = [
+                    getattr(self, f"{kind}_{k}") for k in range(size) for kind in ("weight", "bias")
+                ]
                 return torch.sigmoid(_logit(layers, x))
 
         return ConfidNetModule()

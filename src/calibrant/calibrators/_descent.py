@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from calibrant._arrays import Float64, dot
+from calibrant._core.arrays import Float64, dot
 
 Product = Callable[[Float64], Float64]
 MEMORY = 20

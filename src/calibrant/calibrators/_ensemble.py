@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from calibrant._arrays import Float64
-from calibrant._checks import ConvergenceError, InputError
+from calibrant._core.arrays import Float64
+from calibrant._core.checks import ConvergenceError, InputError
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._maps import probabilities
 from calibrant.calibrators._temperature import nll_temperature

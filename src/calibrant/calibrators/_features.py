@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from calibrant import _files
-from calibrant._arrays import Float, Float64, to_floats
-from calibrant._checks import InputError, NotFittedError, near_name, refuse
+from calibrant._core.arrays import Float, Float64, to_floats
+from calibrant._core.checks import InputError, NotFittedError, near_name, refuse
+from calibrant._core.files import replacing
+from calibrant._core.version import __version__
 from calibrant.calibrators._base import Learner, check_predictions, check_same_classes
 from calibrant.calibrators._json import (
     _check_class_names,
@@ -75,8 +76,6 @@ class FeatureCalibrator(Learner):
 
     def save(self, path: str | Path) -> None:
         """Write the fitted calibrator as JSON; ``load`` reads it."""
-        from calibrant import __version__  # noqa: PLC0415 - the package imports this module
-
         self._need_fit()
         data = {
             "schema": SCHEMA,
@@ -89,7 +88,7 @@ class FeatureCalibrator(Learner):
             "learned": {name: _encode(value) for name, value in self._learned().items()},
         }
         text = json.dumps(data, allow_nan=False)
-        with _files.replacing(path) as temporary:
+        with replacing(path) as temporary:
             temporary.write_text(text + "\n", encoding="utf-8")
 
     @classmethod
@@ -168,8 +167,8 @@ def load_feature_calibrator(path: str | Path) -> FeatureCalibrator:
 def read(data: Any) -> FeatureCalibrator:
     """A ConfidNet or TrustScore from plain data."""
     # These import this module.
-    from calibrant.calibrators._confidnet import ConfidNet  # noqa: PLC0415
-    from calibrant.calibrators._trust_score import TrustScore  # noqa: PLC0415
+    from calibrant.calibrators._confidnet import ConfidNet
+    from calibrant.calibrators._trust_score import TrustScore
 
     check_envelope(data, SCHEMA, VERSION, FIELDS)
     known: dict[str, type[FeatureCalibrator]] = {"ConfidNet": ConfidNet, "TrustScore": TrustScore}

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from calibrant._arrays import Float64
-from calibrant._checks import InputError, check_count, is_number, refuse
+from calibrant._core.arrays import Float64
+from calibrant._core.checks import InputError, check_count, is_number, refuse
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._columns import class_columns, confidence_column, distinct
 from calibrant.calibrators._maps import (
@@ -37,8 +37,11 @@ class _Lines(Calibrator):
     def _set(self, tables: list[tuple[Float64, Float64]]) -> None:
         """Keep the maps in one table, the shorter ones filled up with their last knot."""
         length = max(2, *(len(x) for x, _ in tables))
-        fill = [np.pad(column, (0, length - len(column)), mode="edge")
-                for table in tables for column in table]  # fmt: skip
+        fill = [
+            np.pad(column, (0, length - len(column)), mode="edge")
+            for table in tables
+            for column in table
+        ]
         self.knots_, self.values_ = np.stack(fill[::2]), np.stack(fill[1::2])
         self.slopes_ = slopes_of(self.knots_, self.values_)
 
@@ -91,7 +94,7 @@ class Isotonic(_Lines):
 
 def isotonic_knots(x: Float64, y: Float64, weights: Float64 | None) -> tuple[Float64, Float64]:
     """The isotonic fit of y on x: its knots, inner points of level stretches left out."""
-    from scipy.optimize import isotonic_regression  # noqa: PLC0415 - SciPy costs 0.1 s to import
+    from scipy.optimize import isotonic_regression
 
     w = np.ones(len(x)) if weights is None else weights
     values, number = distinct(x[w > 0])
@@ -151,7 +154,7 @@ def _spline_map(
     x: Float64, count: Float64, hits: Float64, num_knots: int, points: int
 ) -> tuple[Float64, Float64]:
     """Confidences and the slope of the cumulative accuracy there."""
-    from scipy.interpolate import CubicSpline  # noqa: PLC0415 - SciPy costs 0.1 s to import
+    from scipy.interpolate import CubicSpline
 
     total = count.sum()
     if len(x) <= num_knots:  # too few to fit a curve to

@@ -10,41 +10,41 @@ from typing import Any
 
 import numpy as np
 
-from calibrant import _files
-from calibrant._arrays import Result
-from calibrant._checks import InputError, near_name
-from calibrant._memory import check_size
-from calibrant._validation import MIN_CLASSES
-from calibrant.calibrators._base import Calibrator, FitSummary
-from calibrant.inference import Interval
+from calibrant._core.arrays import Result
+from calibrant._core.checks import InputError, near_name
+from calibrant._core.files import check_regular, replacing
+from calibrant._core.memory import check_size
+from calibrant._core.validation import MIN_CLASSES
+from calibrant._core.version import __version__
+from calibrant.calibrators._base import Calibrator
 
 SCHEMA = "calibrant.calibrator"
-VERSION = 1
+VERSION = 2
 MOST_CLASSES = 10_000_000
 PARSED = 24  # bytes of Python's objects for one of JSON: "{}," makes 72
-FIELDS = {"schema", "version", "package", "summary", "calibrator"}
+FIELDS = {"schema", "version", "package", "calibrator"}
 
 
 def write(calibrator: Calibrator, path: str | Path) -> None:
-    """Write a fitted calibrator with the summary of its fit."""
-    from calibrant import __version__  # noqa: PLC0415 - the package imports this module
-
+    """Write a fitted calibrator."""
     data = {
         "schema": SCHEMA,
         "version": VERSION,
         "package": __version__,
-        "summary": _summary_to_dict(calibrator),
         "calibrator": to_dict(calibrator),
     }
     text = json.dumps(data, allow_nan=False, indent=1, default=str)
-    with _files.replacing(path) as temporary:
+    with replacing(path) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
 
 
 def to_dict(calibrator: Calibrator) -> dict[str, Any]:
     """A calibrator, fitted or not, as plain data."""
-    state = {name: _encode(getattr(calibrator, name)) for name in calibrator.learned
-             if name in vars(calibrator)}  # fmt: skip
+    state = {
+        name: _encode(getattr(calibrator, name))
+        for name in calibrator.learned
+        if name in vars(calibrator)
+    }
     data: dict[str, Any] = {
         "method": type(calibrator).__name__,
         "params": {name: _encode(value) for name, value in calibrator.params().items()},
@@ -72,29 +72,9 @@ def _encode(value: Any) -> Any:
     return value
 
 
-def _summary_to_dict(calibrator: Calibrator) -> dict[str, Any] | None:
-    if getattr(calibrator, "_source", None) is None and calibrator._summary is None:
-        return None
-    found = calibrator.summary
-
-    def plain(values: Any) -> dict[str, Any]:
-        return {
-            name: {key: x if math.isfinite(x) else str(x) for key, x in
-                   (("value", v.value), ("low", v.low), ("high", v.high), ("level", v.level))}
-            for name, v in values.items()
-        }  # fmt: skip
-
-    return {
-        "num_samples": found.num_samples,
-        "weighted": found.weighted,
-        "before": plain(found.before),
-        "after": plain(found.after),
-    }
-
-
 def load_calibrator(path: str | Path) -> Any:
     """Read a calibrator that ``save`` wrote. The file is data: nothing in it is executed."""
-    from calibrant.calibrators import _features  # noqa: PLC0415 - it imports this module
+    from calibrant.calibrators import _features
 
     def read(data: Any) -> Any:
         features = isinstance(data, dict) and data.get("schema") == _features.SCHEMA
@@ -106,7 +86,7 @@ def load_calibrator(path: str | Path) -> Any:
 def read_json(path: str | Path, read: Callable[[Any], Result]) -> Result:
     """What ``read`` makes of a JSON file; every fault becomes one sentence."""
     path = Path(path)
-    _files.check_regular(path)
+    check_regular(path)
     check_size(path.stat().st_size * PARSED, path.name)
     try:
         data = json.loads(
@@ -152,13 +132,12 @@ def _read(data: Any) -> Calibrator:
     calibrator = from_dict(data["calibrator"])
     if not calibrator.is_fitted:
         raise InputError("it must be fitted.")
-    calibrator._summary = _summary_from_dict(data["summary"])
     return calibrator
 
 
 def from_dict(data: dict[str, Any]) -> Calibrator:
     """A calibrator from plain data, every learned value checked."""
-    from calibrant.calibrators import CALIBRATORS, WRAPPERS  # noqa: PLC0415 - it lists what is here
+    from calibrant.calibrators import CALIBRATORS, WRAPPERS
 
     known = {kind.__name__: kind for kind in (*CALIBRATORS.values(), *WRAPPERS)}
     if not all(isinstance(part, dict) for part in (data, data["params"], data.get("learned", {}))):
@@ -234,16 +213,3 @@ def _set_learned(calibrator: Calibrator, learned: dict[str, Any]) -> None:
             if size != wanted:
                 raise InputError(f"{name} must have shape {shape}; got {array.shape}.")
         setattr(calibrator, name, array if shape else float(array))
-
-
-def _summary_from_dict(data: Any) -> FitSummary | None:
-    if data is None:
-        return None
-
-    def back(values: dict[str, Any]) -> dict[str, Interval]:
-        return {name: Interval(**{key: float(x) for key, x in found.items()})
-                for name, found in values.items()}  # fmt: skip
-
-    return FitSummary(
-        int(data["num_samples"]), bool(data["weighted"]), back(data["before"]), back(data["after"])
-    )

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from calibrant._arrays import (
+from calibrant._core.arrays import (
     Bool,
     Float,
     Float64,
@@ -26,7 +26,7 @@ from calibrant._arrays import (
     one_blas_thread,
     over_chunks,
 )
-from calibrant._checks import (
+from calibrant._core.checks import (
     ConvergenceError,
     InputError,
     check_at_least,
@@ -177,8 +177,9 @@ class Problem:
     def start(self) -> tuple[Float64, Float64, Float64, Float64]:
         """At D = 0, b = 0: the gradient, and the sums of q f², q f and q with q = p (1 - p)."""
         k = self.num_classes
-        gradient, *curvature = self._sums(np.zeros(k * k + k if self.dense else 2 * k),
-                                          curvature=True)  # fmt: skip
+        gradient, *curvature = self._sums(
+            np.zeros(k * k + k if self.dense else 2 * k), curvature=True
+        )
         square, cross, plain = curvature
         return gradient, self.beta**2 * square, self.beta * cross, plain
 
@@ -271,11 +272,23 @@ class Problem:
 
         blocks = self.dense and self.num_classes <= BLOCK_CLASSES
         with one_blas_thread():
-            theta, g = descend(gradient, theta, g, inverse=root.inverse, is_small=is_small,
-                               steps=FEW_STEPS if blocks else STEPS)  # fmt: skip
+            theta, g = descend(
+                gradient,
+                theta,
+                g,
+                inverse=root.inverse,
+                is_small=is_small,
+                steps=FEW_STEPS if blocks else STEPS,
+            )
             if blocks:
-                theta, g = newton(gradient, theta, g, curvature=curvature_at, is_small=is_small,
-                                  steps=NEWTON_STEPS)  # fmt: skip
+                theta, g = newton(
+                    gradient,
+                    theta,
+                    g,
+                    curvature=curvature_at,
+                    is_small=is_small,
+                    steps=NEWTON_STEPS,
+                )
         rest, held = root.size(g), bool(factor.all())
         if rest <= 10 * goal and (held or mean(row_losses(self, theta), self.weight) > SEPARATED):
             return theta

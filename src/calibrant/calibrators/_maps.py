@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._arrays import Float64
-from calibrant._checks import InputError
+from calibrant._core.arrays import Float64
+from calibrant._core.checks import InputError
 
 TINY = 1e-300
 # A class below the predicted one by this part is not taken for equal to it.

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._arrays import Float64
-from calibrant._checks import refuse
-from calibrant._extras import import_extra
+from calibrant._core.arrays import Float64
+from calibrant._core.checks import refuse
+from calibrant._core.extras import import_extra
 from calibrant.calibrators._ops import TorchOps
 
 
@@ -57,8 +57,9 @@ class _View:
         if name in self._calibrator.learned and isinstance(value, (np.ndarray, float)):
             return getattr(self._module, self._path + name)
         if isinstance(value, list) and name.endswith("_"):
-            return [_View(part, self._module, f"{self._path}{name}{k}_")
-                    for k, part in enumerate(value)]  # fmt: skip
+            return [
+                _View(part, self._module, f"{self._path}{name}{k}_") for k, part in enumerate(value)
+            ]
         if hasattr(value, "_forward"):
             return _View(value, self._module, f"{self._path}{name}_")
         return value

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from calibrant._arrays import Bool, Float64, over_chunks
-from calibrant._checks import ConvergenceError
+from calibrant._core.arrays import Bool, Float64, over_chunks
+from calibrant._core.checks import ConvergenceError
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._columns import class_columns
 from calibrant.calibrators._maps import TINY
@@ -99,10 +99,13 @@ class _Regressions:
 
         def moment(centre: Float64, power: int) -> Float64:
             def work(slices: Iterator[slice]) -> Float64:
-                total: Float64 = np.sum([
-                    np.einsum("n,fnk->kf", self.weight[rows], (x - centre.T[:, None]) ** power)
-                    for rows, x in self._chunks(slices)
-                ], axis=0)  # fmt: skip
+                total: Float64 = np.sum(
+                    [
+                        np.einsum("n,fnk->kf", self.weight[rows], (x - centre.T[:, None]) ** power)
+                        for rows, x in self._chunks(slices)
+                    ],
+                    axis=0,
+                )
                 return total
 
             parts = over_chunks(work, p.num_samples, p.num_classes * (f + 4))
@@ -182,9 +185,12 @@ class _Regressions:
 def _check_settled(loss: Float64, *, smooth: bool) -> None:
     if not np.isinf(loss).any():
         return
-    advice = ("Use another method." if smooth else
-              "With smooth=False classes that are absent or can be told apart perfectly have none."
-              " Use smooth=True.")  # fmt: skip
+    advice = (
+        "Use another method."
+        if smooth
+        else "With smooth=False classes that are absent or can be told apart perfectly have none."
+        " Use smooth=True."
+    )
     number = int(np.argmax(np.isinf(loss)))
     raise ConvergenceError(f"The regression of class {number} found no optimum. {advice}")
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._extras import import_extra
-from calibrant._files import replacing
+from calibrant._core.extras import import_extra
+from calibrant._core.files import replacing
 from calibrant.calibrators._ops import IMPOSSIBLE
 
 OPSET = 17
@@ -55,7 +55,7 @@ class OnnxOps:
     """Collects nodes and constants; every float is of one dtype."""
 
     def __init__(self, dtype: type[np.floating[Any]]) -> None:
-        import onnx  # noqa: PLC0415 - only with the extra
+        import onnx
 
         self.onnx, self.dtype = onnx, dtype
         self.nodes: list[Any] = []
@@ -73,10 +73,9 @@ class OnnxOps:
     def add(self, kind: str, *inputs: Any, **attributes: Any) -> Node:
         """Append a node of this kind."""
         names = [
-            x.name if isinstance(x, Node)
-            else self.constant(float(x) if isinstance(x, int) else x)
+            x.name if isinstance(x, Node) else self.constant(float(x) if isinstance(x, int) else x)
             for x in inputs
-        ]  # fmt: skip
+        ]
         out = f"x{len(self.nodes)}"
         self.nodes.append(self.onnx.helper.make_node(kind, names, [out], **attributes))
         return Node(self, out)

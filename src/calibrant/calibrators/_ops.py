@@ -96,7 +96,7 @@ class TorchOps:
     """The operations on PyTorch tensors."""
 
     def __init__(self) -> None:
-        import torch  # noqa: PLC0415 - only with the extra
+        import torch
 
         self.torch = torch
         self.exp, self.log, self.matmul = torch.exp, torch.log, torch.matmul

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._arrays import Float, Float64, over_chunks
-from calibrant._checks import refuse
-from calibrant._rows import snapped
+from calibrant._core.arrays import Float, Float64, over_chunks
+from calibrant._core.checks import refuse
+from calibrant._core.row_summary import snapped
 from calibrant.predictions import Predictions
 
 # Up to this many scores a pass in float64 is cheap, so nothing is lost to rounding.

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from calibrant._arrays import Float64
-from calibrant._checks import (
+from calibrant._core.arrays import Float64
+from calibrant._core.checks import (
     CalibrationWarning,
     ConvergenceError,
     InputError,
@@ -22,10 +22,10 @@ from calibrant._checks import (
     near_name,
     refuse,
 )
+from calibrant._core.formatting import aligned
 from calibrant.calibrators._base import Calibrator, check_predictions
 from calibrant.calibrators._composite import out_of_fold
 from calibrant.calibrators._temperature import TemperatureScaling
-from calibrant.measure import aligned
 from calibrant.predictions import Predictions
 
 Criterion = Literal["nll", "brier"]
@@ -145,7 +145,7 @@ def automatic(
 
 def _entries(candidates: Any, num_classes: int) -> dict[str, Calibrator]:
     """Calibrators by name, "none" first."""
-    from calibrant.calibrators import CALIBRATORS  # noqa: PLC0415 - it lists what is here
+    from calibrant.calibrators import CALIBRATORS
 
     if candidates is None:
         dense = AUTOMATIC_DENSE if num_classes <= MATRIX_CLASSES else ()
@@ -192,7 +192,6 @@ def _try(
     except (ConvergenceError, InputError) as error:
         return _Trial(name, calibrator, None, f"rejected: the fit failed ({error})")
     losses = -held_out.label_log_prob if criterion == "nll" else held_out.brier_terms
-    fitted._source = (p, None, False)
     if unbounded:
         return _Trial(name, fitted, None, "rejected: no optimum inside its bounds")
     note = "; no optimum inside its bounds in some folds" if caught else ""

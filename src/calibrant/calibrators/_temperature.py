@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from calibrant._arrays import Float64, to_floats
-from calibrant._checks import (
+from calibrant._core.arrays import Float64, to_floats
+from calibrant._core.checks import (
     CalibrationWarning,
     InputError,
     check_bins,
@@ -105,7 +105,6 @@ class TemperatureScaling(Calibrator):
     def _fix(self) -> None:
         self.temperature_ = check_positive("temperature", self.temperature or 0, example=1.5)
         self.num_classes_, self.classes_ = None, None
-        self._source, self._summary = None, None
 
     def _check(self) -> None:
         check_choice("objective", self.objective, ("nll", "ece", "soft_ece"))
@@ -167,8 +166,15 @@ class TemperatureScaling(Calibrator):
 
     def _soft_ece(self, confidence: Float64, correct: Float64, weights: Float64) -> float:
         norm = 2 if self.norm is None else self.norm
-        return soft_binned_ece(confidence, correct, weights, bins=self.bins,
-                               softness=self.softness, norm=norm, form=self.form)  # fmt: skip
+        return soft_binned_ece(
+            confidence,
+            correct,
+            weights,
+            bins=self.bins,
+            softness=self.softness,
+            norm=norm,
+            form=self.form,
+        )
 
     def _check_learned(self) -> None:
         check_positive("temperature_", self.temperature_, example=1.5)
@@ -341,9 +347,15 @@ class _EceSearch:
 
 
 def soft_binned_ece(
-    confidence: Float64, correct: Float64, weights: Float64, *,
-    bins: int, softness: float, norm: float, form: str,
-) -> float:  # fmt: skip
+    confidence: Float64,
+    correct: Float64,
+    weights: Float64,
+    *,
+    bins: int,
+    softness: float,
+    norm: float,
+    form: str,
+) -> float:
     """SB-ECE of Karandikar et al. (2021), eq. 11 (``"bin"``) and 12 (``"label"``)."""
     centres = (np.arange(bins) + 0.5) / bins
     power = -((confidence[:, None] - centres) ** 2) / softness
@@ -365,7 +377,7 @@ def _least_soft_ece(
     error: Callable[[Float64, Float64, Float64], float],
 ) -> float:
     """The global optimum: the same bound narrows the range, a dense grid and Brent do the rest."""
-    from scipy.optimize import minimize_scalar  # noqa: PLC0415 - SciPy costs 0.1 s to import
+    from scipy.optimize import minimize_scalar
 
     coarse = np.geomspace(*SOFT_RANGE, SOFT_POINTS)
     search = _EceSearch(p, weights, coarse, error)

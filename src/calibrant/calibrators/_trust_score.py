@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._arrays import Float, Float64, Int
-from calibrant._checks import InputError, check_count, is_number, refuse
-from calibrant._extras import import_extra
+from calibrant._core.arrays import Float, Float64, Int
+from calibrant._core.checks import InputError, check_count, is_number, refuse
+from calibrant._core.extras import import_extra
 from calibrant.calibrators._features import LARGEST_FEATURE, FeatureCalibrator, numbers_of
 from calibrant.predictions import Predictions
 
@@ -77,8 +77,9 @@ class TrustScore(FeatureCalibrator):
         _import_sklearn()
         order = np.argsort(p.labels, kind="stable")
         if self.alpha > 0:
-            order = np.concatenate([self._dense(features, rows) for _, rows in
-                                    _runs(p.labels[order], order)])  # fmt: skip
+            order = np.concatenate(
+                [self._dense(features, rows) for _, rows in _runs(p.labels[order], order)]
+            )
         self.points_ = features[order].astype(np.float64)
         self.point_classes_ = p.labels[order]
 

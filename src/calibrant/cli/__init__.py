@@ -12,8 +12,8 @@ import typer
 from typer.core import TyperGroup
 
 from calibrant import __version__
-from calibrant._checks import printable
-from calibrant._stopping import install
+from calibrant._core.checks import printable
+from calibrant._core.stopping import install
 from calibrant.cli import _calibrate, _data, _measure, _papers, _report, _study, _train
 from calibrant.cli._common import echo
 

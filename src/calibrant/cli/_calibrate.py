@@ -59,8 +59,17 @@ def calibrate_command(
     """
     with progress("fitting", unit="") as advance, one_line_warnings():
         report = calibrate_files(
-            fit=fit, load=saved, method=method, options=parse_options(option or []),
-            apply=apply or [], out=out, save=save, onnx=onnx, level=level, replicates=replicates,
-            seed=seed, progress=advance,
-        )  # fmt: skip
+            fit=fit,
+            load=saved,
+            method=method,
+            options=parse_options(option or []),
+            apply=apply or [],
+            out=out,
+            save=save,
+            onnx=onnx,
+            level=level,
+            replicates=replicates,
+            seed=seed,
+            progress=advance,
+        )
     show(report, str(report), as_json=as_json, as_csv=False)

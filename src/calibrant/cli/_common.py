@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from calibrant._checks import (
+from calibrant._core.checks import (
     CalibrationWarning,
     ConvergenceError,
     InputError,
@@ -116,8 +116,13 @@ def progress(what: str, unit: str = "rows") -> Iterator[Callable[[str, int, int]
     if not sys.stderr.isatty():  # Rich 13 ends a bar that it does not show with an empty line
         yield lambda now, done, total: None  # noqa: ARG005
         return
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
-               TextColumn(unit, markup=False), TimeRemainingColumn())  # fmt: skip
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit, markup=False),
+        TimeRemainingColumn(),
+    )
     console = Console(stderr=True)
     with Progress(*columns, console=console) as bar:
         task = bar.add_task(what, total=None)

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from calibrant._checks import refuse
+from calibrant._core.checks import refuse
 from calibrant.cli._common import echo, one_line_errors
 
 data = typer.Typer(no_args_is_help=True, help="Data sets: what there is, and how to get it.")
@@ -22,8 +22,8 @@ app.add_typer(data, name="data")
 @one_line_errors
 def list_command() -> None:
     """List the data sets and shifted test sets that load by name."""
-    from calibrant.data import DATASETS, SHIFTS  # noqa: PLC0415
-    from calibrant.data._table import checked_by  # noqa: PLC0415
+    from calibrant.data import DATASETS, SHIFTS
+    from calibrant.data._registry import checked_by
 
     table = Table("name", "kind", "download checked by", "what", box=None, pad_edge=False)
     for info in DATASETS.values():
@@ -43,7 +43,7 @@ def get_command(
     ] = None,
 ) -> None:
     """Download a data set; an interrupted download goes on, a wrong checksum is refused."""
-    from calibrant.data import download  # noqa: PLC0415
+    from calibrant.data import download
 
     if folder is None and "CALIBRANT_DATA" not in os.environ:
         rule, advice = "must say where the files go", "Set CALIBRANT_DATA or pass --data-dir."

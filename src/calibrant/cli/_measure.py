@@ -14,7 +14,8 @@ import typer
 
 from calibrant import compare, load, measure
 from calibrant import metrics as m
-from calibrant._checks import InputError, refuse
+from calibrant._core.checks import InputError, refuse
+from calibrant._measure import Panel, panel_of_stream
 from calibrant.cli._common import (
     Binning,
     BinningOption,
@@ -32,7 +33,6 @@ from calibrant.cli._common import (
     refuse_given,
     show,
 )
-from calibrant.measure import Panel, panel_of_stream
 from calibrant.predictions import Confidences, Predictions
 from calibrant.streaming import accumulate_parquet, parquet_files
 
@@ -81,8 +81,15 @@ def measure_command(
         panel = _measure_stream(paths, chosen, **shape)
     else:
         p = load(_single(paths), labels=labels)
-        panel = measure(p, intervals=intervals, metrics=chosen, level=level, replicates=replicates,
-                        seed=seed, **shape)  # fmt: skip
+        panel = measure(
+            p,
+            intervals=intervals,
+            metrics=chosen,
+            level=level,
+            replicates=replicates,
+            seed=seed,
+            **shape,
+        )
     show(panel, str(panel), as_json=as_json, as_csv=as_csv)
     failed = [(text, name) for text, name, holds in conditions if holds(_value_for(panel, name))]
     for text, name in failed:
@@ -112,8 +119,16 @@ def compare_command(
         name: load(path) for name, path in zip(names, paths, strict=True)
     }
     chosen = _names(metrics)
-    result = compare(models, metrics=chosen, bins=bins, norm=norm, binning=binning.value,
-                     level=level, replicates=replicates, seed=seed)  # fmt: skip
+    result = compare(
+        models,
+        metrics=chosen,
+        bins=bins,
+        norm=norm,
+        binning=binning.value,
+        level=level,
+        replicates=replicates,
+        seed=seed,
+    )
     show(result, str(result), as_json=as_json, as_csv=as_csv)
 
 

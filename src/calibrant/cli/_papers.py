@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calibrant._checks import check_choice
+from calibrant._core.checks import check_choice
 from calibrant.cli._common import echo, one_line_errors, one_line_warnings
 from calibrant.cli._study import (
     Address,
@@ -37,7 +37,7 @@ ScaleName = Annotated[str, typer.Option(help="smoke (seconds), cpu (hours) or pa
 @one_line_errors
 def list_command() -> None:
     """List the papers with their tables and figures."""
-    from calibrant.papers import PAPERS, citation, experiments  # noqa: PLC0415
+    from calibrant.papers import PAPERS, citation, experiments
 
     for paper in PAPERS:
         echo(f"{paper}: {citation(paper)}")
@@ -55,7 +55,7 @@ def show_command(
     style: Annotated[str, typer.Option("--format", help="text, markdown or csv.")] = "text",
 ) -> None:
     """Print a published table, or say what a figure shows."""
-    from calibrant.papers import compare_table, get_experiment  # noqa: PLC0415
+    from calibrant.papers import compare_table, get_experiment
 
     check_choice("--format", style, ("text", "markdown", "csv"))
     experiment = get_experiment(paper, name)
@@ -92,14 +92,14 @@ def run_command(
     Stopped at any moment, the same command goes on. Tables and figures that need the same runs
     share them when they have the same folder. Exit code 1: some runs failed.
     """
-    from calibrant.papers import (  # noqa: PLC0415
+    from calibrant.papers import (
         Results,
         experiments,
         get_experiment,
         merged,
         paper_at,
     )
-    from calibrant.papers._experiments import FORMATS  # noqa: PLC0415
+    from calibrant.papers._experiments import FORMATS
 
     kinds = [check_choice("--format", kind.strip(), FORMATS) for kind in formats.split(",")]
     at = paper_at(paper, scale)
@@ -121,7 +121,7 @@ def run_command(
 
 def _announce(studies: list[Study], scale: str, *, listed: bool) -> None:
     """Say what would run, and what the recipes of the papers cost."""
-    from calibrant.papers import cost, distinct_runs  # noqa: PLC0415
+    from calibrant.papers import cost, distinct_runs
 
     runs = distinct_runs(studies)
     if listed:
@@ -157,7 +157,7 @@ def claims_command(
 
     Without --results the published numbers themselves are tested.
     """
-    from calibrant.papers import (  # noqa: PLC0415
+    from calibrant.papers import (
         Evidence,
         claims_json,
         claims_table,

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from calibrant import load
-from calibrant._checks import refuse
-from calibrant._files import same_file
+from calibrant._core.checks import refuse
+from calibrant._core.files import same_file
 from calibrant.cli._common import (
     Bins,
     Level,
@@ -61,23 +61,30 @@ def report_command(
     if study is not None:
         rule, advice = "goes with the folder of a study", "Leave it out, or name the folder."
         raise refuse("--study", rule, f"got {study!r} with files", advice)
-    from calibrant.report import write_report  # noqa: PLC0415 - loads what only reports need
+    from calibrant.report import write_report
 
     models: dict[str, Predictions | Confidences] = {
         name: load(path) for name, path in zip(_distinct_names(paths), paths, strict=True)
     }
     with progress("measuring", unit="") as advance, one_line_warnings():
-        verdicts = write_report(models, out, title=title or "Calibration report", bins=bins,
-                                level=level, replicates=replicates, seed=seed,
-                                progress=advance)  # fmt: skip
+        verdicts = write_report(
+            models,
+            out,
+            title=title or "Calibration report",
+            bins=bins,
+            level=level,
+            replicates=replicates,
+            seed=seed,
+            progress=advance,
+        )
     for name, verdict in verdicts.items():
         echo(f"{name}: {verdict.headline}")
     echo(f"Written: {out}")
 
 
 def _study_report(paths: list[Path], out: Path, title: str | None, study: str | None) -> None:
-    from calibrant.report import write_study_report  # noqa: PLC0415
-    from calibrant.study import Study  # noqa: PLC0415
+    from calibrant.report import write_study_report
+    from calibrant.study import Study
 
     if len(paths) > 1:
         rule, advice = "must be one folder, or files", "Report each study by itself."

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from calibrant._checks import check_choice, check_count, printable, refuse
+from calibrant._core.checks import check_choice, check_count, printable, refuse
 from calibrant.cli._common import echo, fail, one_line, one_line_errors, one_line_warnings
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def run_command(
 
     Stopped at any moment, the same command goes on. Exit code 1: some runs failed.
     """
-    from calibrant.results import read_all  # noqa: PLC0415
-    from calibrant.study import answer  # noqa: PLC0415
+    from calibrant.results import read_all
+    from calibrant.study import answer
 
     works = make_executor(executor, workers, threads, address, gpus)
     chosen = _load(file)
@@ -80,8 +80,8 @@ def status_command(
     workers: Annotated[int, typer.Option(help="Processes, for the time left.")] = 1,
 ) -> None:
     """Show how many runs are done, running, failed and missing, and the time left."""
-    from calibrant.results import Store  # noqa: PLC0415
-    from calibrant.study import status  # noqa: PLC0415
+    from calibrant.results import Store
+    from calibrant.study import status
 
     if not out.is_dir():
         rule, advice = "must be a folder of results", f"Begin: calibrant study run {file} --out …"
@@ -117,8 +117,7 @@ def table_command(
     style: Annotated[str, typer.Option("--format", help="text, markdown, latex or csv.")] = "text",
 ) -> None:
     """Print a table of means over seeds, best in bold, with marks of significance."""
-    from calibrant.results import read_all  # noqa: PLC0415
-    from calibrant.tables import pivot  # noqa: PLC0415
+    from calibrant.results import pivot, read_all
 
     check_choice("--spread", spread, ("std", "sem"))
     check_choice("--format", style, ("text", "markdown", "latex", "csv"))
@@ -128,10 +127,21 @@ def table_command(
         fixed.pop(name, None)
     with one_line_warnings():
         results = read_all(out)
-    made = pivot(results, rows=names[0], cols=names[1], metric=metric, where=fixed, spread=spread,
-                 baseline=baseline)  # fmt: skip
-    shown = {"text": lambda: made.to_text(color=sys.stdout.isatty()), "markdown": made.to_markdown,
-             "latex": made.to_latex, "csv": made.to_csv}  # fmt: skip
+    made = pivot(
+        results,
+        rows=names[0],
+        cols=names[1],
+        metric=metric,
+        where=fixed,
+        spread=spread,
+        baseline=baseline,
+    )
+    shown = {
+        "text": lambda: made.to_text(color=sys.stdout.isatty()),
+        "markdown": made.to_markdown,
+        "latex": made.to_latex,
+        "csv": made.to_csv,
+    }
     echo(shown[style]())
 
 
@@ -148,7 +158,7 @@ def tune_command(
     within: Within = 0.01,
 ) -> None:
     """Tune the coefficients that the study lists under tune, one by one: lowest validation ECE."""
-    from calibrant.study import StudyError, tune  # noqa: PLC0415
+    from calibrant.study import StudyError, tune
 
     works = make_executor(executor, workers, threads, address, 0)
     try:
@@ -172,8 +182,8 @@ def select_command(
     address: Address = None,
 ) -> None:
     """Choose loss and calibrator together, on validation data; runs what is missing first."""
-    from calibrant.study import select  # noqa: PLC0415
-    from calibrant.study._select import SCORES, check_within  # noqa: PLC0415
+    from calibrant.study import select
+    from calibrant.study._select import SCORES, check_within
 
     check_choice("--score", score, SCORES)  # before hours of training, not after them
     check_within("--within", within)
@@ -185,13 +195,13 @@ def select_command(
 
 def _load(file: str) -> Study:
     """The study; what only PyTorch knows is checked before the first run of it, if there is one."""
-    from calibrant.study import Study  # noqa: PLC0415
+    from calibrant.study import Study
 
     return Study.load(file, training=False)
 
 
 def _damaged(now: Status) -> str:
-    from calibrant.results import damaged_files  # noqa: PLC0415
+    from calibrant.results import damaged_files
 
     return f"{damaged_files(now.damaged)}; the next study run repeats what they held"
 
@@ -199,7 +209,7 @@ def _damaged(now: Status) -> str:
 def make_executor(
     name: str, workers: int | None, threads: int | None, address: str | None, gpus: float
 ) -> Executor:
-    from calibrant.study import Local, Ray  # noqa: PLC0415
+    from calibrant.study import Local, Ray
 
     check_choice("--executor", name, ("local", "ray"))
     for option, value in (("--workers", workers), ("--threads", threads)):
@@ -207,9 +217,11 @@ def make_executor(
             check_count(option, value, least=1, most=MOST, example=2)
     if not gpus >= 0:
         raise refuse("--gpus", "must be 0 or more", f"got {gpus}", "Try 0.5.")
-    wrong = {"--address": address, "--gpus": gpus or None} if name == "local" else {
-        "--workers": workers
-    }  # fmt: skip
+    wrong = (
+        {"--address": address, "--gpus": gpus or None}
+        if name == "local"
+        else {"--workers": workers}
+    )
     for option, given in wrong.items():
         if given is not None:
             rule = f"goes with --executor {'ray' if name == 'local' else 'local'}"
@@ -247,25 +259,27 @@ def _counts(now: Status, workers: int = 1) -> str:
 
 def _tables(chosen: Study, table: Any) -> str:
     """The ECE by objective and calibrator, on the test samples and on each shift."""
-    from calibrant.tables import pivot  # noqa: PLC0415
+    from calibrant.results import pivot
 
     metric = "ece" if "ece" in chosen.evaluation.metrics else next(iter(chosen.evaluation.metrics))
     several = [n for n in ("data", "model") if len({getattr(r, n) for r in chosen.runs}) > 1]
     shown = []
     for part in ("test", *chosen.evaluation.shifts):
         order = {
-            "part": part, "objective": list(dict.fromkeys(run.name for run in chosen.runs)),
+            "part": part,
+            "objective": list(dict.fromkeys(run.name for run in chosen.runs)),
             "calibrator": list(chosen.evaluation.calibrators),
-        }  # fmt: skip
-        made = pivot(table, rows=[*several, "objective"], cols="calibrator", metric=metric,
-                     where=order)  # fmt: skip
+        }
+        made = pivot(
+            table, rows=[*several, "objective"], cols="calibrator", metric=metric, where=order
+        )
         shown.append(f"\n{metric}, {part}\n{made.to_text(color=sys.stdout.isatty())}")
     return "\n".join(shown) + "\n"
 
 
 def run_missing(chosen: Study, out: Path, works: Executor, *, retry: bool = False) -> Status:
     """Run what is missing of a study, with a live table; one line if it cannot go on."""
-    from calibrant.study import StudyError, run_study  # noqa: PLC0415
+    from calibrant.study import StudyError, run_study
 
     try:
         with one_line_warnings(), _live(chosen, works, out) as report:
@@ -307,7 +321,7 @@ def _drawn(chosen: Study, now: Status | None = None, left: float | None = None) 
 
 def _time_left(now: Status, works: Executor, out: Path, rate: float) -> float | None:
     """Seconds left; where nobody knows how many work at once, by the runs ended in a second."""
-    from calibrant.study import Local  # noqa: PLC0415
+    from calibrant.study import Local
 
     workers = works.processes(out) if isinstance(works, Local) else None
     if workers is not None:

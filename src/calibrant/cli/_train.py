@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from calibrant import measure
-from calibrant._checks import check_share_or_count, refuse
+from calibrant._core.checks import check_share_or_count, refuse
 from calibrant.calibrate import parse_options
 from calibrant.cli._common import echo, fail, one_line_errors
 
@@ -62,7 +62,7 @@ def train_command(
     Under torchrun the processes share each batch. Run it again after an interruption and it goes
     on from the last epoch, to the same weights.
     """
-    from calibrant.train import EarlyStopping, TrainingError, get_recipe, train  # noqa: PLC0415
+    from calibrant.train import EarlyStopping, TrainingError, get_recipe, train
 
     kept = _share_or_number(calibration)
     changes: dict[str, Any] = parse_options(option or [])
@@ -74,10 +74,20 @@ def train_command(
     try:
         with _bar() as report:
             trained = train(
-                dataset, model=model, objective=objective, recipe=chosen, seed=seed, out=out,
-                calibration=kept, train_size=train_size, telemetry=telemetry, stop=stopping,
-                precision=precision, compiled=compiled, report=report,
-            )  # fmt: skip
+                dataset,
+                model=model,
+                objective=objective,
+                recipe=chosen,
+                seed=seed,
+                out=out,
+                calibration=kept,
+                train_size=train_size,
+                telemetry=telemetry,
+                stop=stopping,
+                precision=precision,
+                compiled=compiled,
+                report=report,
+            )
     except TrainingError as error:
         fail(str(error))
     echo(str(measure(trained.predictions["test"], metrics=SHOWN, replicates=200)))
@@ -100,8 +110,8 @@ def predict_command(
     data_dir: DataFolder = None,
 ) -> None:
     """Predict with a trained network: logits and labels, for measure and calibrate."""
-    from calibrant.data import DATASETS, load_shift  # noqa: PLC0415
-    from calibrant.train import predict, read_run  # noqa: PLC0415
+    from calibrant.data import DATASETS, load_shift
+    from calibrant.train import predict, read_run
 
     name = data or read_run(run)["data"]
     if data is None and name not in DATASETS:
@@ -127,7 +137,7 @@ def _share_or_number(text: str) -> float | int:
 
 
 def _load(name: str, folder: Path | None) -> Dataset:
-    from calibrant.data import load  # noqa: PLC0415
+    from calibrant.data import load
 
     return load(name, folder=folder)
 
@@ -150,7 +160,12 @@ def _bar() -> Iterator[Callable[[Moment], None] | None]:
                 now += f" · accuracy {100 * accuracy:.1f} % · ECE {100 * ece:.1f} %"
             now += f" · {at.images_per_second:,.0f}/s"
             done, total = at.epoch * at.steps + at.step, at.epochs * at.steps
-            bar.update(task, description=f"{at.epoch + 1}/{at.epochs}", completed=done, total=total,
-                       now=now)  # fmt: skip
+            bar.update(
+                task,
+                description=f"{at.epoch + 1}/{at.epochs}",
+                completed=done,
+                total=total,
+                now=now,
+            )
 
         yield report

@@ -14,10 +14,7 @@ from calibrant.data._corruptions import CORRUPTIONS, Corruption, corrupt
 from calibrant.data._dataset import Dataset
 from calibrant.data._image_folders import ImageFiles
 from calibrant.data._news import strip_message
-from calibrant.data._signals import signals
-from calibrant.data._splits import Split, split
-from calibrant.data._synthetic import synthetic
-from calibrant.data._table import (
+from calibrant.data._registry import (
     DATASETS,
     SHIFTS,
     DatasetInfo,
@@ -26,6 +23,9 @@ from calibrant.data._table import (
     load,
     load_shift,
 )
+from calibrant.data._signals import signals
+from calibrant.data._splits import Split, split
+from calibrant.data._synthetic import synthetic
 from calibrant.data._text import Vocabulary, load_glove, tokenise
 from calibrant.data._trees import TreeBatch, Trees, batch_trees, make_trees
 

@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
-from calibrant._checks import InputError, refuse
-from calibrant._stopping import removed_on_stop
-from calibrant.data._reading import PIECE, clear_errors, damaged, read_exactly
+from calibrant._core.checks import InputError, refuse
+from calibrant._core.files import clear_errors, damaged
+from calibrant._core.stopping import removed_on_stop
+from calibrant.data._reading import PIECE, read_exactly
 
 MAX_MEMBERS = 2_000_000
 # Twenty times the archive is more than any of these data sets needs; small ones may have 1 GiB.
@@ -27,8 +28,11 @@ ALWAYS_ALLOWED = 1 << 30
 MAX_READ = 1 << 24
 
 _OPENERS: dict[str, Callable[[Path], Any]] = {
-    ".gz": gzip.open, ".tgz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open,
-}  # fmt: skip
+    ".gz": gzip.open,
+    ".tgz": gzip.open,
+    ".xz": lzma.open,
+    ".bz2": bz2.open,
+}
 
 
 def read_members(archive: Path, names: tuple[str, ...]) -> dict[str, bytes]:

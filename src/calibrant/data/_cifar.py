@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._checks import check_choice, refuse
+from calibrant._core.checks import check_choice, refuse
+from calibrant._core.files import clear_errors, damaged
 from calibrant.data._archives import read_members
-from calibrant.data._batches import read_batch
+from calibrant.data._cifar_pickle import read_batch
 from calibrant.data._dataset import Dataset, check_labels
 from calibrant.data._folder import data_folder, first_found, not_found
-from calibrant.data._own import images_first, read_own
-from calibrant.data._reading import clear_errors, damaged, load_npy, load_npz, read_bytes
+from calibrant.data._reading import load_npy, load_npz, read_bytes
+from calibrant.data._user_npz import images_first, read_own
 
 SHAPE = (3, 32, 32)
 PIXELS = 3 * 32 * 32
@@ -56,15 +57,27 @@ class _Layout:
 
 
 CIFAR10 = _Layout(
-    "cifar10", "cifar-10-batches-py", "cifar-10-batches-bin",
+    "cifar10",
+    "cifar-10-batches-py",
+    "cifar-10-batches-bin",
     ("cifar-10-python.tar.gz", "cifar-10-binary.tar.gz"),
-    tuple(f"data_batch_{k}" for k in range(1, 6)), "test_batch", "labels", 1, CIFAR10_CLASSES,
-)  # fmt: skip
+    tuple(f"data_batch_{k}" for k in range(1, 6)),
+    "test_batch",
+    "labels",
+    1,
+    CIFAR10_CLASSES,
+)
 CIFAR100 = _Layout(
-    "cifar100", "cifar-100-python", "cifar-100-binary",
+    "cifar100",
+    "cifar-100-python",
+    "cifar-100-binary",
     ("cifar-100-python.tar.gz", "cifar-100-binary.tar.gz"),
-    ("train",), "test", "fine_labels", 2, CIFAR100_CLASSES,
-)  # fmt: skip
+    ("train",),
+    "test",
+    "fine_labels",
+    2,
+    CIFAR100_CLASSES,
+)
 
 
 def load_cifar10(folder: str | Path | None = None) -> Dataset:
@@ -90,9 +103,15 @@ def _load(layout: _Layout, folder: str | Path | None) -> Dataset:
     x, y = [part[0] for part in parts], [part[1] for part in parts]
     meta = {"source": "published", "file": path.name}
     return Dataset(
-        layout.name, "image", np.concatenate(x[:-1]), np.concatenate(y[:-1]), x[-1], y[-1],
-        layout.classes, meta,
-    )  # fmt: skip
+        layout.name,
+        "image",
+        np.concatenate(x[:-1]),
+        np.concatenate(y[:-1]),
+        x[-1],
+        y[-1],
+        layout.classes,
+        meta,
+    )
 
 
 def _files(path: Path, names: tuple[str, ...], layout: _Layout) -> dict[str, bytes]:

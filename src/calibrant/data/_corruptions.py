@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._checks import check_choice, check_count, check_seed, refuse
-from calibrant.data import _pictures as pictures
+from calibrant._core.checks import check_choice, check_count, check_seed, refuse
+from calibrant.data import _image_ops as pictures
 from calibrant.data._image_folders import ImageFiles
 
 Floats = NDArray[np.float32]

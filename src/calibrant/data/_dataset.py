@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._checks import check_choice, refuse
+from calibrant._core.checks import check_choice, refuse
 
 Kind = Literal["image", "vector", "signal", "tokens", "trees"]
 # Dimensions and type of the inputs of each kind; trees are a sequence of their own.

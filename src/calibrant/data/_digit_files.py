@@ -8,20 +8,31 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant._core.files import clear_errors, damaged
 from calibrant.data._dataset import Dataset, check_labels
 from calibrant.data._folder import data_folder, not_found
 from calibrant.data._mat import read_mat
-from calibrant.data._reading import clear_errors, damaged, open_plain_or_gz, read_exactly
+from calibrant.data._reading import open_plain_or_gz, read_exactly
 
 DIGITS = tuple("0123456789")
 CLOTHES = (
-    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag",
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
     "Ankle boot",
-)  # fmt: skip
+)
 IDX_STEMS = (
-    "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
     "t10k-labels-idx1-ubyte",
-)  # fmt: skip
+)
 SVHN_FILES = ("train_32x32.mat", "test_32x32.mat")
 IDX_UBYTE = 0x08
 MAX_DIMENSIONS = 3
@@ -90,8 +101,11 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 def load_svhn(folder: str | Path | None = None) -> Dataset:
     """Load SVHN (Netzer et al. 2011): 73,257 + 26,032 images 32x32 of house numbers, 10 digits."""
     root = data_folder(folder)
-    places = [place for place in (root, root / "svhn", root / "SVHN")
-              if all((place / file).is_file() for file in SVHN_FILES)]  # fmt: skip
+    places = [
+        place
+        for place in (root, root / "svhn", root / "SVHN")
+        if all((place / file).is_file() for file in SVHN_FILES)
+    ]
     if not places:
         raise not_found(root, (*SVHN_FILES, *(f"svhn/{file}" for file in SVHN_FILES)), "svhn")
     (x_train, y_train), (x_test, y_test) = (read_svhn(places[0] / file) for file in SVHN_FILES)

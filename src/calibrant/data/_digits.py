@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrant._checks import check_count
-from calibrant._extras import import_extra
+from calibrant._core.checks import check_count
+from calibrant._core.extras import import_extra
 from calibrant.data._dataset import Dataset
 from calibrant.data._splits import stratified_order
 

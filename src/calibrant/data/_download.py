@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from calibrant._checks import InputError, refuse
-from calibrant._extras import import_extra
+from calibrant._core.checks import InputError, refuse
+from calibrant._core.extras import import_extra
 from calibrant.data._archives import unpack
 
 ATTEMPTS = 5
@@ -178,9 +178,12 @@ def _shown(name: str, *, progress: bool) -> Iterator[Report]:
     bars: Any = importlib.import_module("rich.progress")
     console: Any = importlib.import_module("rich.console")
     columns = (
-        bars.TextColumn("{task.description}"), bars.BarColumn(), bars.DownloadColumn(),
-        bars.TransferSpeedColumn(), bars.TimeRemainingColumn(),
-    )  # fmt: skip
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        bars.DownloadColumn(),
+        bars.TransferSpeedColumn(),
+        bars.TimeRemainingColumn(),
+    )
     with bars.Progress(*columns, console=console.Console(stderr=True)) as bar:
         task = bar.add_task(f"Fetching {name}", total=None)
         yield lambda have, total: bar.update(task, completed=have, total=total)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from calibrant._checks import refuse
+from calibrant._core.checks import refuse
 
 VARIABLE = "CALIBRANT_DATA"
 

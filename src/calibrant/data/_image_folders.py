@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._checks import check_count, refuse
-from calibrant._extras import import_extra
-from calibrant._memory import check_size
+from calibrant._core.checks import check_count, refuse
+from calibrant._core.extras import import_extra
+from calibrant._core.files import clear_errors, damaged
+from calibrant._core.memory import check_size
 from calibrant.data._dataset import Dataset
 from calibrant.data._folder import data_folder, first_found
-from calibrant.data._reading import clear_errors, damaged
 
 TINY_PATTERNS = ("tiny-imagenet-200/",)
 IMAGENET_PATTERNS = ("imagenet/", "ILSVRC2012/", "ILSVRC/Data/CLS-LOC/")
@@ -104,8 +104,11 @@ def load_tiny_imagenet(folder: str | Path | None = None) -> Dataset:
     """
     root = first_found(data_folder(folder), TINY_PATTERNS, "tiny_imagenet")
     classes = tuple(_lines(root / "wnids.txt"))
-    train = [(name, k) for k, group in enumerate(classes)
-             for name in _images(root, f"train/{group}/images")]  # fmt: skip
+    train = [
+        (name, k)
+        for k, group in enumerate(classes)
+        for name in _images(root, f"train/{group}/images")
+    ]
     numbers = {group: k for k, group in enumerate(classes)}
     test = []
     for line in _lines(root / "val" / "val_annotations.txt"):

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._memory import check_size
-from calibrant.data._reading import clear_errors, damaged, read_bytes
+from calibrant._core.files import clear_errors, damaged
+from calibrant._core.memory import check_size
+from calibrant.data._reading import read_bytes
 
 HEADER = 128
 # Version 1.0, written by a little-endian machine.

@@ -9,16 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._checks import check_choice
-from calibrant._memory import check_size
+from calibrant._core.checks import check_choice
+from calibrant._core.files import clear_errors, damaged
+from calibrant._core.memory import check_size
 from calibrant.data._archives import iterate
 from calibrant.data._dataset import Dataset
 from calibrant.data._folder import data_folder, first_found
-from calibrant.data._reading import clear_errors, damaged, read_bytes, read_exactly
+from calibrant.data._reading import read_bytes, read_exactly
 from calibrant.data._text import Vocabulary, tokenise, vocabulary_facts
 
-PATTERNS = ("20news-bydate-train/", "20news-bydate/", "20news-bydate.tar.gz",
-            "news20_bydate.parquet")  # fmt: skip
+PATTERNS = (
+    "20news-bydate-train/",
+    "20news-bydate/",
+    "20news-bydate.tar.gz",
+    "news20_bydate.parquet",
+)
 REMOVABLE = ("headers", "footers", "quotes")
 _NAMES = """
 alt.atheism comp.graphics comp.os.ms-windows.misc comp.sys.ibm.pc.hardware
@@ -86,9 +91,11 @@ def load_news20(
     x_train, x_test = (vocabulary.encode(texts[part], length=length) for part in texts)
     y_train, y_test = (np.array(labels[part], dtype=np.int64) for part in labels)
     meta: dict[str, Any] = {
-        "source": "published", "file": path.name, "removed": tuple(remove),
+        "source": "published",
+        "file": path.name,
+        "removed": tuple(remove),
         **vocabulary_facts(vocabulary, vectors, folder),
-    }  # fmt: skip
+    }
     return Dataset("news20", "tokens", x_train, y_train, x_test, y_test, GROUPS, meta)
 
 
@@ -144,7 +151,7 @@ def _from_folders(root: Path) -> Iterator[_Document]:
 
 
 def _from_parquet(path: Path) -> Iterator[_Document]:
-    import pyarrow.parquet as pq  # noqa: PLC0415 - Arrow costs 0.1 s to import
+    import pyarrow.parquet as pq
 
     with clear_errors(path, "parquet"), pq.ParquetFile(path) as file:
         metadata = file.metadata

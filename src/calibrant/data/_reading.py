@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import lzma
-import struct
-import tarfile
-import tokenize
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,36 +10,11 @@ from typing import IO, Any, cast
 
 from numpy.typing import NDArray
 
-from calibrant._checks import InputError
-from calibrant._files import FILE_ERRORS, check_regular, read_array, read_npy
-from calibrant._memory import check_size
+from calibrant._core.files import check_regular, clear_errors, damaged
+from calibrant._core.memory import check_size
+from calibrant.io import read_array, read_arrays
 
-DAMAGE: tuple[type[Exception], ...] = (
-    *FILE_ERRORS, zipfile.BadZipFile, zlib.error, lzma.LZMAError, tarfile.TarError, struct.error,
-    NotImplementedError, RuntimeError, LookupError, OverflowError, SyntaxError,
-    tokenize.TokenError,  # from a damaged header of a npy file
-)  # fmt: skip
 PIECE = 1 << 22
-
-
-@contextmanager
-def clear_errors(where: str | Path, kind: str, *more: type[Exception]) -> Iterator[None]:
-    """Turn the many errors of damaged files, and ``more``, into one sentence."""
-    name = where if isinstance(where, str) else where.name
-    try:
-        yield
-    except (InputError, FileNotFoundError):
-        raise
-    except (*DAMAGE, *more) as error:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise damaged(name, f"cannot be read as {kind}: {reason}") from error
-
-
-def damaged(where: str, what: str) -> InputError:
-    """The error for a file that is not what its name promises."""
-    return InputError(
-        f"{where} {what}. The file is damaged, cut short or of another kind; get it again."
-    )
 
 
 def read_bytes(path: Path) -> bytes:
@@ -88,17 +57,5 @@ def load_npy(path: Path) -> NDArray[Any]:
 
 def load_npz(path: Path) -> dict[str, NDArray[Any]]:
     """All arrays of a .npz file."""
-    with clear_errors(path, "npz"), zipfile.ZipFile(path) as archive:
-        infos = archive.infolist()
-        # The arrays, and the form in which a data set holds them.
-        check_size(2 * sum(info.file_size for info in infos), path.name)
-        names = [info.filename.removesuffix(".npy") for info in infos]
-        if len(set(names)) != len(names):
-            raise damaged(path.name, "holds an array twice")
-        arrays = {}
-        for name, info in zip(names, infos, strict=True):
-            with archive.open(info) as stream:
-                arrays[name] = read_npy(stream, info.file_size, f"{path.name}: {name}")
-                if stream.read(1):  # also makes zipfile compare the checksum
-                    raise damaged(path.name, f"has more bytes in {name} than it declares")
-    return arrays
+    # The arrays, and the form in which a data set holds them.
+    return read_arrays(path, needs=lambda size, dtype: 2 * size * dtype.itemsize)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._checks import check_count, check_fraction, check_seed
+from calibrant._core.checks import check_count, check_fraction, check_seed
 from calibrant.data._dataset import Dataset
 from calibrant.data._synthetic import check_level
 
@@ -85,11 +85,13 @@ def _waves(
     turn = cycles * time + start
     phase = turn % 1
     sine = np.sin(2 * np.pi * turn)
-    return np.stack([
-        1.41 * sine,
-        np.sign(sine),
-        1.73 * (1 - 4 * np.abs(phase - 0.5)),
-        1.73 * (2 * phase - 1),
-        np.where(phase < PULSE, 2.0, -0.5),
-        1.41 * np.sin(2 * np.pi * (turn + cycles * time * (time - 0.5))),
-    ])  # fmt: skip
+    return np.stack(
+        [
+            1.41 * sine,
+            np.sign(sine),
+            1.73 * (1 - 4 * np.abs(phase - 0.5)),
+            1.73 * (2 * phase - 1),
+            np.where(phase < PULSE, 2.0, -0.5),
+            1.41 * np.sin(2 * np.pi * (turn + cycles * time * (time - 0.5))),
+        ]
+    )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._checks import check_count, check_fraction, check_seed, refuse
+from calibrant._core.checks import check_count, check_fraction, check_seed, refuse
 from calibrant.data._dataset import add_to_digest, check_labels
 
 LEAST_SAMPLES = 2

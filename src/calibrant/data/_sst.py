@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._checks import check_choice
+from calibrant._core.checks import check_choice
+from calibrant._core.files import clear_errors, damaged
 from calibrant.data._archives import read_members
 from calibrant.data._dataset import Dataset
 from calibrant.data._folder import data_folder, first_found
-from calibrant.data._reading import clear_errors, damaged, read_bytes
+from calibrant.data._reading import read_bytes
 from calibrant.data._text import Vocabulary, vocabulary_facts
 from calibrant.data._trees import Trees, make_trees
 
@@ -74,9 +75,12 @@ def _load(
         parts = [_binary(trees) for trees in parts]
     train, dev, test = parts
     meta: dict[str, Any] = {
-        "source": "published", "file": path.name, "x_dev": dev, "y_dev": dev.roots,
+        "source": "published",
+        "file": path.name,
+        "x_dev": dev,
+        "y_dev": dev.roots,
         **vocabulary_facts(words, vectors, folder),
-    }  # fmt: skip
+    }
     classes = TWO if name == "sst2" else FIVE
     return Dataset(name, "trees", train, train.roots, test, test.roots, classes, meta)
 
@@ -138,9 +142,11 @@ def _parse(pieces: list[str]) -> _Parsed | None:
 def _numbered(trees: list[_Parsed], vocabulary: Vocabulary) -> Trees:
     known = vocabulary.numbers
     return make_trees(
-        [([known.get(word, 1) if word else -1 for word in words], children, labels)
-         for words, children, labels in trees]
-    )  # fmt: skip
+        [
+            ([known.get(word, 1) if word else -1 for word in words], children, labels)
+            for words, children, labels in trees
+        ]
+    )
 
 
 def _binary(trees: Trees) -> Trees:

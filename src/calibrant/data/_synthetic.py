@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._checks import check_choice, check_count, check_positive, check_seed
+from calibrant._core.checks import check_choice, check_count, check_positive, check_seed
 from calibrant.data._dataset import Dataset
 
 Floats = NDArray[np.float64]
@@ -75,10 +75,14 @@ def synthetic(
     x_train, p_train, y_train = law.draw(draw_train, train_size, 1.0)
     x_test, p_test, y_test = law.draw(draw_test, test_size, SPREAD[level])
     meta: dict[str, Any] = {
-        "source": "synthetic", "family": family, "level": level, "seed": seed,
-        "true_probs_train": p_train, "true_probs_test": p_test,
+        "source": "synthetic",
+        "family": family,
+        "level": level,
+        "seed": seed,
+        "true_probs_train": p_train,
+        "true_probs_test": p_test,
         "bayes_error": float(1 - p_test.max(axis=1).mean()),
-    }  # fmt: skip
+    }
     classes = tuple(map(str, range(num_classes)))
     return Dataset("synthetic", "vector", x_train, y_train, x_test, y_test, classes, meta)
 

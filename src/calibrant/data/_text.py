@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._checks import check_count, check_seed
-from calibrant._memory import check_size
+from calibrant._core.checks import check_count, check_seed
+from calibrant._core.files import clear_errors, damaged
+from calibrant._core.memory import check_size
 from calibrant.data._folder import own_path
-from calibrant.data._reading import clear_errors, damaged
 
 PADDING, UNKNOWN = 0, 1
 _RESERVED = ("<padding>", "<unknown>")

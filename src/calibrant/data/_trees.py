@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._checks import refuse
+from calibrant._core.checks import refuse
 
 Ints = NDArray[np.int64]
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from calibrant._checks import check_count, refuse
+from calibrant._core.checks import check_count, refuse
 
 __all__ = ["crop_and_flip", "random_crop", "random_flip"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from calibrant._checks import check_choice
+from calibrant._core.checks import check_choice
 from calibrant.predictions import Predictions
 
 EXAMPLES = ("cross_entropy", "label_smoothing")

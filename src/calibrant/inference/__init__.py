@@ -8,19 +8,9 @@ lie outside: an ECE of 1 % with the interval 0 … 0.8 % says that noise alone w
 All intervals and tests assume independent samples.
 
 All of this is about the samples of one model. What repeated trainings say (mean over seeds, t-test,
-effect size, within-subject errors) is in ``summarise``, ``compare_runs``, ``cohens_d`` and
-``within_subject_sem``; ``pareto_front`` picks what no other setting beats.
+effect size, within-subject errors) is in ``calibrant.results``.
 """
 
-from calibrant._over_runs import (
-    RunComparison,
-    RunSummary,
-    cohens_d,
-    compare_runs,
-    pareto_front,
-    summarise,
-    within_subject_sem,
-)
 from calibrant.inference._intervals import Interval, intervals, values_of
 from calibrant.inference._paired import Difference, holm, paired_differences
 from calibrant.inference._tests import (
@@ -36,20 +26,13 @@ __all__ = [
     "CalibrationTest",
     "Difference",
     "Interval",
-    "RunComparison",
-    "RunSummary",
     "calibrated_draws",
-    "cohens_d",
-    "compare_runs",
     "consistency_band",
     "ece_test",
     "holm",
     "intervals",
     "paired_differences",
-    "pareto_front",
     "skce_test",
     "spiegelhalter_test",
-    "summarise",
     "values_of",
-    "within_subject_sem",
 ]

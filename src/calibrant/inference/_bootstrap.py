@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from calibrant._arrays import Float64, Int
+from calibrant._core.arrays import Float64, Int
+from calibrant.inference._resampling import Bounds, Resampling
 from calibrant.metrics import METRICS
 from calibrant.metrics._binned import wilson_interval
 from calibrant.metrics._sample import Ranked, Sample
 
 # Elements of the weight matrix made at a time.
 WEIGHT_ELEMENTS = 8_000_000
-
-Bounds = tuple[float, float]
 
 
 def resampled_rows(num_samples: int, replicates: int, seed: int) -> Iterator[Int]:
@@ -44,10 +43,7 @@ def resample_weights(
 def bootstrap_bounds(
     sample: Sample,
     functions: Mapping[str, Callable[[Sample], float]],
-    *,
-    level: float,
-    replicates: int,
-    seed: int,
+    resampling: Resampling,
 ) -> dict[str, Bounds]:
     """Intervals of functions from bootstrap replicates.
 
@@ -62,8 +58,9 @@ def bootstrap_bounds(
         return [function(drawn) for function in functions.values()]
 
     rows: list[list[float]] = []
-    for weights in resample_weights(len(sample.weight), replicates, seed):
+    for weights in resample_weights(len(sample.weight), resampling.replicates, resampling.seed):
         rows += map(evaluate, weights)
+    level = resampling.level
     columns = dict(zip(functions, np.array(rows).T, strict=True))
     found = {}
     for name, column in columns.items():
@@ -72,14 +69,14 @@ def bootstrap_bounds(
         found[name] = (
             _logit_bounds(value, column, level, len(sample.weight))
             if on_logit
-            else (_quantiles(column, level))
+            else _quantiles(column, level)
         )
     return found
 
 
 def _logit_bounds(value: float, values: Float64, level: float, num_samples: int) -> Bounds:
     """Estimate ± z standard errors on the logit scale; NaN where most values are undefined."""
-    from scipy.special import expit, logit, ndtri  # noqa: PLC0415 - SciPy is slow to import
+    from scipy.special import expit, logit, ndtri
 
     defined = values[~np.isnan(values)]
     if len(defined) <= len(values) / 2:

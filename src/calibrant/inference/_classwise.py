@@ -19,12 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from calibrant import metrics as m
-from calibrant._arrays import Float64, Int, row_slices
-from calibrant._rows import log_normalise
-from calibrant.inference._bootstrap import Bounds
-from calibrant.inference._curves import STRENGTHS, ErrorCurve
+from calibrant._core.arrays import Float64, Int, row_slices
+from calibrant._core.row_summary import log_normalise
+from calibrant.inference._curves import ErrorCurve
 from calibrant.inference._grid import unseen_populations
+from calibrant.inference._resampling import STRENGTHS, Bounds, Resampling
 from calibrant.metrics._binning import width_index
 from calibrant.metrics._classwise import gap_norm_slope, mean_gap_norm
 from calibrant.metrics._sample import Sample
@@ -40,32 +39,37 @@ NEWTON_STEPS, LARGEST_STEP, SMALLEST_STEP = 50, 2.0, 1e-6
 
 
 def classwise_bounds(
-    p: Predictions, *, level: float, draws: int, seed: int, bins: int = 15, norm: float = 1
+    p: Predictions, resampling: Resampling, *, bins: int = 15, norm: float = 1
 ) -> Bounds:
     """Interval of the classwise ECE."""
-    curve = classwise_curve(p, draws=draws, seed=seed, bins=bins, norm=norm)
-    low, high = curve.bounds(level)
+    curve = classwise_curve(p, resampling, bins=bins, norm=norm)
+    low, high = curve.bounds(resampling.level)
     ranked = Sample.of(p).ranked
-    stated = m.mean_confidence(ranked)
-    gaps = [abs(unseen.accuracy - stated) for unseen in unseen_populations(ranked, level)]
+    stated = ranked.mean_confidence
+    gaps = [
+        abs(unseen.accuracy - stated) for unseen in unseen_populations(ranked, resampling.level)
+    ]
     # What predicted classes have too much, others have too little: one to two parts in K.
     least, most = 1 / p.num_classes, 2 / p.num_classes if norm == 1 else 1.0
     return min([low, *(least * gap for gap in gaps)]), max([high, *(most * gap for gap in gaps)])
 
 
 def classwise_curve(
-    p: Predictions, *, draws: int, seed: int, bins: int = 15, norm: float = 1
+    p: Predictions, resampling: Resampling, *, bins: int = 15, norm: float = 1
 ) -> ErrorCurve:
     """Simulate the classwise ECE along its path of populations.
 
     Rows stay as they are while labels are drawn. What drawing other rows would add is the
     variance of the mean, over rows, of their part in the true error.
     """
+    draws, seed = resampling.draws, resampling.seed
     cells = _Cells.of(p, bins)
     factor = _shared_factors(cells)[None, :] * np.ones((p.num_classes, 1))
     factor *= _own_factors(p, cells, factor)
-    paths = [_simulate(p, cells, factor, norm, size, (seed, part))
-             for part, size in enumerate(_batches(draws, cells))]  # fmt: skip
+    paths = [
+        _simulate(p, cells, factor, norm, size, (seed, part))
+        for part, size in enumerate(_batches(draws, cells))
+    ]
     gap, spread = paths[0].gap, paths[0].spread
     hits = np.concatenate([path.hits for path in paths], axis=1)
     moved = np.random.default_rng((seed, draws)).normal(size=draws)

@@ -17,10 +17,9 @@ from functools import cached_property
 
 import numpy as np
 
-from calibrant._arrays import Float64
-from calibrant.inference._bootstrap import Bounds
+from calibrant._core.arrays import Float64
+from calibrant.inference._resampling import STRENGTHS, Bounds
 
-STRENGTHS = np.array([0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0])
 # Curves are interpolated at this many points.
 FINE = 401
 # Keeps estimates that never vary, such as those of certain and right answers, comparable.
@@ -76,7 +75,7 @@ class ErrorCurve:
 
     def along(self, values: Float64) -> Float64:
         """Values at the strengths, interpolated along the fine path without overshoot."""
-        from scipy.interpolate import PchipInterpolator  # noqa: PLC0415 - SciPy is slow to import
+        from scipy.interpolate import PchipInterpolator
 
         smooth: Float64 = PchipInterpolator(STRENGTHS, values)(self.strengths)
         return smooth

@@ -7,111 +7,47 @@ P(correct | c) = c + strength * g(c).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from calibrant import metrics as m
-from calibrant._arrays import Float64, Int
+from calibrant._core.arrays import Float64, Int
 from calibrant.inference._bootstrap import (
-    Bounds,
     accuracy_bounds,
     bootstrap_bounds,
     resampled_rows,
 )
-from calibrant.inference._curves import STRENGTHS, ErrorCurve
-from calibrant.metrics._binned import debiased_square
+from calibrant.inference._curves import ErrorCurve
+from calibrant.inference._resampling import STRENGTHS, Bounds, Resampling
+from calibrant.metrics import METRICS
 from calibrant.metrics._binning import Binning, bin_sums
-from calibrant.metrics._kernel import (
-    laplacian_form,
-    likeliest_bandwidth,
-    median_distance,
-    population_kde_ece,
-)
+from calibrant.metrics._estimators import Estimator, population
 from calibrant.metrics._sample import Ranked, Sample
 
 # Where the model expects fewer errors (or right answers) than the first, or one bin holds more than
 # the second share of all samples, calibration errors must allow for the bounds of the accuracy.
 FEW_EXPECTED = 5.0
 ONE_BIN = 0.95
+# Replicates of what a calibrated population would show: it varies little.
+FLOOR_REPLICATES = 200
 
 
-@dataclass(frozen=True)
-class Estimator:
-    """A calibration error as the grid bootstrap sees it.
-
-    ``statistic`` is simulated; ``population`` is what it estimates, of a whole population;
-    ``back`` leads from the statistic's scale to the metric's. ``bins`` and ``binning`` are those in
-    which the gaps of the populations are taken: the metric's own, if it has any. ``floor`` says
-    that a calibrated population has an error above 0, which itself has to be estimated.
-    """
-
-    statistic: Callable[[Ranked], float]
-    population: Callable[[Ranked], float]
-    back: Callable[[float], float] = float
-    bins: int = 15
-    binning: Binning = "mass"
-    floor: bool = False
-
-    @property
-    def family(self) -> tuple[int, Binning]:
-        """What the populations depend on."""
-        return self.bins, self.binning
-
-    def least(self, ranked: Ranked) -> float:
-        """The error of a calibrated population with these confidences."""
-        return self.population(_population(ranked, ranked.confidence))
-
-    @property
-    def excess(self) -> Estimator:
-        """The same error above that of a calibrated population."""
-        return replace(
-            self,
-            statistic=lambda r: self.statistic(r) - self.least(r),
-            population=lambda r: self.population(r) - self.least(r),
-            floor=False,
-        )
-
-
-WIDTH_BINNED = ("ece", "mce", "overconfidence_error", "underconfidence_error", "label_binned_ece")
-
-
-def estimator_of(name: str, options: Mapping[str, Any], ranked: Ranked) -> Estimator:
-    """How the named calibration error is simulated."""
-    function = partial(m.METRICS[name].function, **options)
-    if name == "debiased_ece":  # its square is unbiased; the root of a noisy square is not
-        shape: dict[str, Any] = {"norm": 2, "binning": "mass", **options}
-        return Estimator(
-            partial(debiased_square, **options),
-            lambda r: m.ece(r, **shape) ** 2,
-            lambda square: math.sqrt(max(square, 0.0)),
-            bins=options.get("bins", 15),
-            binning=shape["binning"],
-        )
-    if name == "skce":
-        width = options.get("width") or median_distance(ranked)
-        return Estimator(
-            partial(m.skce, width=width),
-            lambda r: laplacian_form(r.confidence, r.residual, width) / r.total**2,
-        )
-    if name == "kde_ece":  # the bandwidth is part of the definition: chosen once
-        bandwidth = options.get("bandwidth") or likeliest_bandwidth(ranked)
-        chosen = {**options, "bandwidth": bandwidth}
-        return Estimator(partial(m.kde_ece, **chosen), partial(population_kde_ece, **chosen))
-    if name == "adaptive_ece":
-        return Estimator(function, function, bins=options.get("bins", 15))
-    if name in WIDTH_BINNED:
-        bins, binning = options.get("bins", 15), options.get("binning", "width")
-        floor = name == "label_binned_ece"
-        return Estimator(function, function, bins=bins, binning=binning, floor=floor)
-    return Estimator(function, function)
+def estimators_of(
+    names: Sequence[str], options: Mapping[str, Mapping[str, Any]], ranked: Ranked
+) -> dict[str, Estimator]:
+    """How each named calibration error is simulated."""
+    found = {}
+    for name in names:
+        metric = METRICS[name]
+        if metric.estimator is not None:
+            found[name] = metric.estimator(metric.function, options.get(name, {}), ranked)
+    return found
 
 
 def error_curves(
-    sample: Sample, estimators: Mapping[str, Estimator], *, draws: int, seed: int
+    sample: Sample, estimators: Mapping[str, Estimator], resampling: Resampling
 ) -> dict[str, ErrorCurve]:
     """Simulate each estimator along its path of populations.
 
@@ -123,7 +59,7 @@ def error_curves(
     ranked, entry = sample.ranked, _entries(sample)
     families = {e.family for e in estimators.values()}
     chances = {family: _chances(ranked, *family) for family in families}
-    lots = np.random.default_rng((seed, 1))
+    lots = np.random.default_rng((resampling.seed, 1))
 
     def evaluate(rows: Int) -> list[list[float]]:
         drawn = entry[rows]
@@ -140,10 +76,11 @@ def error_curves(
             found.append([e.statistic(resamples[e.family]) for e in estimators.values()])
         return found
 
-    simulated = np.array([evaluate(rows) for rows in resampled_rows(len(entry), draws, seed)])
+    drawn_rows = resampled_rows(len(entry), resampling.draws, resampling.seed)
+    simulated = np.array([evaluate(rows) for rows in drawn_rows])
 
     def truth(e: Estimator) -> Float64:
-        return np.array([e.population(_population(ranked, c)) for c in chances[e.family]])
+        return np.array([e.population(population(ranked, c)) for c in chances[e.family]])
 
     return {
         name: ErrorCurve(e.statistic(ranked), truth(e), simulated[:, :, k])
@@ -152,24 +89,24 @@ def error_curves(
 
 
 def grid_bounds(
-    sample: Sample, estimators: Mapping[str, Estimator], *, level: float, draws: int, seed: int
+    sample: Sample, estimators: Mapping[str, Estimator], resampling: Resampling
 ) -> dict[str, Bounds]:
     """Intervals of calibration errors of the top label by test inversion."""
     above = {name: e.excess if e.floor else e for name, e in estimators.items()}
-    curves = error_curves(sample, above, draws=draws, seed=seed)
-    unseen = unseen_populations(sample.ranked, level)
+    curves = error_curves(sample, above, resampling)
+    unseen = unseen_populations(sample.ranked, resampling.level)
     found = {}
     for name, e in estimators.items():
-        bounds = curves[name].bounds(level)
+        bounds = curves[name].bounds(resampling.level)
         if e.floor:
-            bounds = _with_floor(sample, e, curves[name], bounds, level=level, seed=seed)
-        errors = [e.population(population) for population in unseen]
+            bounds = _with_floor(sample, e, curves[name], bounds, resampling)
+        errors = [e.population(one) for one in unseen]
         found[name] = e.back(min([bounds[0], *errors])), e.back(max([bounds[1], *errors]))
     return found
 
 
 def _with_floor(
-    sample: Sample, e: Estimator, curve: ErrorCurve, bounds: Bounds, *, level: float, seed: int
+    sample: Sample, e: Estimator, curve: ErrorCurve, bounds: Bounds, resampling: Resampling
 ) -> Bounds:
     """Bounds of the excess, which may be 0, on top of those of the floor.
 
@@ -178,7 +115,9 @@ def _with_floor(
     """
     floor = e.least(sample.ranked)
     around = bootstrap_bounds(
-        sample, {"floor": lambda s: e.least(s.ranked)}, level=level, replicates=200, seed=seed
+        sample,
+        {"floor": lambda s: e.least(s.ranked)},
+        replace(resampling, replicates=FLOOR_REPLICATES),
     )["floor"]
     excess = min(max(curve.estimate, bounds[0]), bounds[1])
     high = math.hypot(around[1] - floor, bounds[1] - excess)
@@ -192,7 +131,7 @@ def unseen_populations(ranked: Ranked, level: float) -> list[Ranked]:
     confidence of 99 % do not rule out an accuracy of 90 %, but no multiple of their gap of 1 %
     reaches it. And where one bin holds nearly all samples, its one gap may be 0 by luck.
     """
-    stated = m.mean_confidence(ranked)
+    stated = ranked.mean_confidence
     few = min(stated, 1 - stated) * ranked.total < FEW_EXPECTED or ranked.accuracy in (0, 1)
     if not few and bin_sums(ranked, 15, "width").share.max() < ONE_BIN:
         return []
@@ -208,17 +147,12 @@ def gaps_of(ranked: Ranked, bins: int, binning: Binning) -> Float64:
 
 def _with_accuracy(ranked: Ranked, accuracy: float) -> Ranked:
     """A population of this accuracy: the chances of being right, or of being wrong, all shrunk."""
-    chance, stated = ranked.confidence, m.mean_confidence(ranked)
+    chance, stated = ranked.confidence, ranked.mean_confidence
     if accuracy < stated:
         chance = chance * (accuracy / stated)
     elif accuracy > stated:
         chance = 1 - (1 - chance) * ((1 - accuracy) / (1 - stated))
-    return _population(ranked, chance)
-
-
-def _population(ranked: Ranked, chance: Float64) -> Ranked:
-    """These confidences, with the chance of being right in place of the outcome."""
-    return Ranked(ranked.confidence, ranked.count, ranked.count * chance)
+    return population(ranked, chance)
 
 
 def _entries(sample: Sample) -> Int:

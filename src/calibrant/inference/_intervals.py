@@ -10,16 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from calibrant import metrics as m
-from calibrant._checks import check_count, check_fraction, check_seed
-from calibrant.inference._bootstrap import Bounds, accuracy_bounds, bootstrap_bounds
+from calibrant.inference._bootstrap import accuracy_bounds, bootstrap_bounds
 from calibrant.inference._classwise import classwise_bounds
-from calibrant.inference._curves import STRENGTHS
-from calibrant.inference._grid import estimator_of, grid_bounds
-from calibrant.metrics._sample import Ranked, Sample
+from calibrant.inference._grid import estimators_of, grid_bounds
+from calibrant.inference._resampling import Bounds, Resampling
+from calibrant.metrics import METRICS, get_metric
+from calibrant.metrics._sample import Sample
 from calibrant.predictions import Confidences, Predictions
 
-LEAST_DRAWS = 20
+Options = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ def intervals(
     p: Predictions | Confidences,
     names: Sequence[str],
     *,
-    options: Mapping[str, Mapping[str, Any]] | None = None,
+    options: Options | None = None,
     level: float = 0.95,
     replicates: int = 1000,
     seed: int = 0,
@@ -52,85 +51,100 @@ def intervals(
     >>> round(found.value, 3), round(found.low, 3), round(found.high, 3)
     (0.8, 0.67, 0.888)
     """
-    check_fraction("level", level, example=0.95)
-    check_count("replicates", replicates, least=LEAST_DRAWS, most=1_000_000, example=1000)
-    check_seed(seed)
-    options = options or {}
-    functions = functions_of(names, options)
-    values = evaluate(p, functions)
-    sample = Sample.of(p)
+    resampling = Resampling(level, replicates, seed)
+    values = evaluate(p, functions_of(names, options or {}))
+    work = _Work(p, Sample.of(p), options or {}, resampling)
     bounds = dict.fromkeys(names, (math.nan, math.nan))
-    if len(sample.weight) > 1:
-        plain = {k: f for k, f in functions.items() if not m.METRICS[k].plug_in and k != "accuracy"}
-        biased = [k for k in names if m.METRICS[k].plug_in and k != "classwise_ece"]
-        draws = simulated_draws(replicates)
-        bounds |= bootstrap_bounds(sample, plain, level=level, replicates=replicates, seed=seed)
-        estimators = {k: estimator_of(k, options.get(k, {}), sample.ranked) for k in biased}
-        bounds |= grid_bounds(sample, estimators, level=level, draws=draws, seed=seed)
-        if "classwise_ece" in names and isinstance(p, Predictions):
-            bounds["classwise_ece"] = classwise_bounds(
-                p, level=level, draws=draws, seed=seed, **options.get("classwise_ece", {})
-            )
-        if sample.ranked.accuracy in (0, 1):
-            unranked = _unranked_bounds(sample.ranked, level)
-            bounds |= {name: unranked[name] for name in names if name in unranked}
-    if "accuracy" in names:
-        bounds["accuracy"] = accuracy_bounds(sample.ranked, level)
+    for method, make in METHODS.items():
+        chosen = [name for name in names if METRICS[name].interval == method]
+        if chosen:
+            bounds |= make(work, chosen)
     return {name: Interval(values[name], *_in_range(name, bounds[name]), level) for name in names}
 
 
-def _unranked_bounds(ranked: Ranked, level: float) -> dict[str, Bounds]:
-    """AURC and E-AURC of all right, or all wrong, answers, whose bootstrap is a point.
+@dataclass(frozen=True)
+class _Work:
+    """What every way of making intervals is given."""
 
-    From a perfect ranking to one by chance, with accuracies as their own interval allows.
-    """
-    low, high = accuracy_bounds(ranked, level)
+    p: Predictions | Confidences
+    sample: Sample
+    options: Options
+    resampling: Resampling
 
-    def excess(accuracy: float) -> float:
-        """Chance over perfect: r - (r + (1 - r) ln(1 - r)) with error rate r."""
-        return -accuracy * math.log(accuracy) if accuracy else 0.0
+    @property
+    def single(self) -> bool:
+        """Whether there is one sample only, which no resample changes."""
+        return len(self.sample.weight) == 1
 
-    largest = excess(min(max(1 / math.e, low), high))
-    return {"aurc": (1 - high - excess(high), 1 - low), "eaurc": (0.0, largest)}
+
+def _exact(work: _Work, names: list[str]) -> dict[str, Bounds]:
+    return dict.fromkeys(names, accuracy_bounds(work.sample.ranked, work.resampling.level))
+
+
+def _bootstrap(work: _Work, names: list[str]) -> dict[str, Bounds]:
+    if work.single:
+        return {}
+    found = bootstrap_bounds(work.sample, functions_of(names, work.options), work.resampling)
+    if work.sample.ranked.accuracy in (0, 1):
+        ends = accuracy_bounds(work.sample.ranked, work.resampling.level)
+        for name in names:
+            unranked = METRICS[name].unranked
+            if unranked is not None:
+                found[name] = unranked(*ends)
+    return found
+
+
+def _grid(work: _Work, names: list[str]) -> dict[str, Bounds]:
+    if work.single:
+        return {}
+    estimators = estimators_of(names, work.options, work.sample.ranked)
+    return grid_bounds(work.sample, estimators, work.resampling)
+
+
+def _rows(work: _Work, names: list[str]) -> dict[str, Bounds]:
+    if work.single or not isinstance(work.p, Predictions):
+        return {}
+    return {
+        name: classwise_bounds(work.p, work.resampling, **work.options.get(name, {}))
+        for name in names
+    }
+
+
+METHODS: dict[str, Callable[[_Work, list[str]], dict[str, Bounds]]] = {
+    "exact": _exact,
+    "bootstrap": _bootstrap,
+    "grid": _grid,
+    "rows": _rows,
+}
 
 
 def _in_range(name: str, bounds: Bounds) -> Bounds:
     """Bounds cut off at the ends of the metric's range."""
-    low, high = (float(np.clip(x, m.METRICS[name].low, m.METRICS[name].high)) for x in bounds)
+    low, high = (float(np.clip(x, METRICS[name].low, METRICS[name].high)) for x in bounds)
     return low, high
 
 
-def functions_of(
-    names: Sequence[str], options: Mapping[str, Mapping[str, Any]]
-) -> dict[str, partial[float]]:
+def functions_of(names: Sequence[str], options: Options) -> dict[str, partial[float]]:
     """The named metrics with their options."""
-    return {name: partial(m.get_metric(name).function, **options.get(name, {})) for name in names}
+    return {name: partial(get_metric(name).function, **options.get(name, {})) for name in names}
 
 
 def evaluate(
     p: Predictions | Confidences, functions: Mapping[str, Callable[..., float]]
 ) -> dict[str, float]:
-    """Each metric once. Classwise ECE goes first: its pass over the scores makes the columns."""
-    values: dict[str, float] = {}
-    if "classwise_ece" in functions:
-        values["classwise_ece"] = functions["classwise_ece"](p)
+    """Each metric once. Those of whole rows go first: their pass over the scores makes the columns.
+
+    The others are computed from the columns.
+    """
+    whole = {name for name in functions if METRICS[name].interval == "rows"}
+    found = {name: functions[name](p) for name in functions if name in whole}
     sample = Sample.of(p)
-    for name, function in functions.items():
-        if name != "classwise_ece":
-            values[name] = function(sample)
-    return values
+    found |= {name: functions[name](sample) for name in functions if name not in whole}
+    return found
 
 
 def values_of(
-    p: Predictions | Confidences,
-    names: Sequence[str],
-    *,
-    options: Mapping[str, Mapping[str, Any]] | None = None,
+    p: Predictions | Confidences, names: Sequence[str], *, options: Options | None = None
 ) -> dict[str, float]:
     """Values of the named metrics, without intervals, from one pass over the scores."""
     return evaluate(p, functions_of(names, options or {}))
-
-
-def simulated_draws(replicates: int) -> int:
-    """Draws of the grid bootstrap: each is used at every strength."""
-    return max(replicates // len(STRENGTHS), LEAST_DRAWS)

@@ -10,23 +10,24 @@ differences of those pairs of true errors under which both estimates are not sur
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from calibrant import metrics as m
-from calibrant._arrays import Float64
-from calibrant._checks import check_count, check_seed
-from calibrant.inference._bootstrap import Bounds, resample_weights
+from calibrant._core.arrays import Float64
+from calibrant.inference._bootstrap import resample_weights
 from calibrant.inference._classwise import classwise_curve
 from calibrant.inference._curves import ErrorCurve
-from calibrant.inference._grid import Estimator, error_curves, estimator_of, gaps_of
-from calibrant.inference._intervals import LEAST_DRAWS, evaluate, functions_of, simulated_draws
+from calibrant.inference._grid import error_curves, estimators_of, gaps_of
+from calibrant.inference._intervals import evaluate, functions_of
+from calibrant.inference._resampling import Bounds, Resampling
+from calibrant.metrics import METRICS
 from calibrant.metrics._classwise import mean_gap_norm, resampled_classwise_cells
-from calibrant.metrics._sample import Sample
+from calibrant.metrics._estimators import Estimator
+from calibrant.metrics._sample import Ranked, Sample
 from calibrant.predictions import Confidences, Predictions
 
 # True errors tried for each of two models, within so many standard deviations of its estimate.
@@ -60,11 +61,6 @@ class Difference:
     adjusted: float = math.nan
     level: float = 0.95
 
-    @property
-    def sign(self) -> int:
-        """-1 or 1 where the interval lies on that side of 0, else 0."""
-        return int(self.low > 0) - int(self.high < 0)
-
 
 def paired_differences(
     models: Models,
@@ -76,29 +72,28 @@ def paired_differences(
     seed: int = 0,
 ) -> tuple[dict[str, dict[str, float]], list[Difference]]:
     """Values by model and metric, and all pairwise differences from common resamples."""
-    check_count("replicates", replicates, least=LEAST_DRAWS, most=1_000_000, example=1000)
-    check_seed(seed)
-    options = options or {}
+    resampling, options = Resampling(level, replicates, seed), options or {}
     functions = functions_of(names, options)
     values = {model: evaluate(p, functions) for model, p in models.items()}
-    plain = {k: f for k, f in functions.items() if not m.METRICS[k].plug_in and k != "accuracy"}
-    biased = [name for name in names if m.METRICS[name].plug_in]
-    drawn = {model: _resampled(p, plain, replicates, seed) for model, p in models.items()}
-    errors = {model: _BiasedErrors.of(p, biased, options, replicates, seed)
-              for model, p in models.items()}  # fmt: skip
+    plain = {k: f for k, f in functions.items() if METRICS[k].interval == "bootstrap"}
+    biased = [name for name in names if METRICS[name].plug_in]
+    drawn = {model: _resampled(p, plain, resampling) for model, p in models.items()}
+    errors = {
+        model: _BiasedErrors.of(p, biased, options, resampling) for model, p in models.items()
+    }
 
     def compare(first: str, second: str, name: str) -> Difference:
         gap = values[first][name] - values[second][name]
-        if name == "accuracy":
+        if METRICS[name].interval == "exact":
             found = _by_discordant_pairs(models[first], models[second], level)
         elif name in plain:
-            found = _by_standard_error(
-                gap, drawn[first][name] - drawn[second][name], level, len(models[first])
-            )
+            varied = drawn[first][name] - drawn[second][name]
+            found = _by_standard_error(gap, varied, level, len(models[first]))
         else:
             found = _by_true_errors(errors[first], errors[second], name, level)
-        return Difference(name, first, second, gap, *found.bounds, found.error, found.p_value,
-                          level=level)  # fmt: skip
+        return Difference(
+            name, first, second, gap, *found.bounds, found.error, found.p_value, level=level
+        )
 
     with np.errstate(invalid="ignore"):  # two infinite losses have no difference: NaN
         found = [compare(*pair, name) for pair in combinations(models, 2) for name in names]
@@ -121,25 +116,34 @@ class _Found:
 def _resampled(
     p: Predictions | Confidences,
     functions: Mapping[str, Callable[[Sample], float]],
-    replicates: int,
-    seed: int,
+    resampling: Resampling,
 ) -> dict[str, Float64]:
     """Values of each metric on resamples that are the same for every model."""
     sample = Sample.of(p)
-    rows = [
-        [function(drawn) for function in functions.values()]
-        for drawn in _reweighted(sample, replicates, seed)
-    ] if functions else []  # fmt: skip
+    return _on_resamples({name: (sample, f) for name, f in functions.items()}, resampling)
+
+
+def _on_resamples(
+    functions: Mapping[str, tuple[Sample, Callable[[Sample], float]]], resampling: Resampling
+) -> dict[str, Float64]:
+    """Each function of its own form of the sample, on common resamples."""
+    if not functions:
+        return {}
+    order = next(iter(functions.values()))[0].order
+    samples = {id(sample): sample for sample, _ in functions.values()}
+
+    def evaluate(weight: Float64) -> list[float]:
+        drawn = {key: sample.reweighted(weight) for key, sample in samples.items()}
+        return [f(drawn[id(sample)]) for sample, f in functions.values()]
+
+    rows: list[list[float]] = []
+    for weights in resample_weights(len(order), resampling.replicates, resampling.seed):
+        rows += map(evaluate, weights[:, order])
     return dict(zip(functions, np.array(rows).T, strict=True))
 
 
-def _reweighted(sample: Sample, replicates: int, seed: int) -> Iterator[Sample]:
-    for weights in resample_weights(len(sample.weight), replicates, seed):
-        yield from map(sample.reweighted, weights[:, sample.order])
-
-
 def _by_standard_error(gap: float, drawn: Float64, level: float, size: int) -> _Found:
-    from scipy.special import ndtr, ndtri  # noqa: PLC0415
+    from scipy.special import ndtr, ndtri
 
     drawn = drawn[~np.isnan(drawn)]
     error = float(drawn.std(ddof=1)) if len(drawn) > 1 else math.nan
@@ -165,8 +169,8 @@ def _by_discordant_pairs(
     side: Bonett and Price (2012), doi:10.3102/1076998611411915. Where the exact test cannot tell,
     the interval reaches 0.
     """
-    from scipy.special import ndtri  # noqa: PLC0415
-    from scipy.stats import binom  # noqa: PLC0415 - SciPy is slow to import
+    from scipy.special import ndtri
+    from scipy.stats import binom
 
     a, b = first.correct.astype(bool), second.correct.astype(bool)
     size, won, lost = len(a), int((a & ~b).sum()), int((b & ~a).sum())
@@ -203,30 +207,29 @@ class _BiasedErrors:
         p: Predictions | Confidences,
         names: Sequence[str],
         options: Mapping[str, Mapping[str, Any]],
-        replicates: int,
-        seed: int,
+        resampling: Resampling,
     ) -> _BiasedErrors:
-        sample, draws = Sample.of(p), simulated_draws(replicates)
-        estimators = {
-            name: estimator_of(name, options.get(name, {}), sample.ranked)
-            for name in names
-            if m.METRICS[name].top_label
-        }
-        curves = error_curves(sample, estimators, draws=draws, seed=seed)
-        replicates = min(replicates, CORRELATION_REPLICATES)
-        varied = {
-            name: np.array([e.statistic(drawn.ranked) for drawn in
-                            _reweighted(_centred(sample, e, curves[name]), replicates, seed)])
+        sample = Sample.of(p)
+        fewer = replace(resampling, replicates=min(resampling.replicates, CORRELATION_REPLICATES))
+        estimators = estimators_of(names, options, sample.ranked)
+        curves = error_curves(sample, estimators, resampling)
+        statistics = {
+            name: (_centred(sample, e, curves[name]), _of_ranked(e.statistic))
             for name, e in estimators.items()
-        }  # fmt: skip
+        }
+        varied = _on_resamples(statistics, fewer)
         back = {name: e.back for name, e in estimators.items()}
-        if "classwise_ece" in names and isinstance(p, Predictions):
-            chosen = options.get("classwise_ece", {})
-            curve = classwise_curve(p, draws=draws, seed=seed, **chosen)
-            curves["classwise_ece"] = curve
-            varied["classwise_ece"] = _varied_classwise(p, curve, replicates, seed, **chosen)
-            back["classwise_ece"] = float
+        for name in names:
+            if METRICS[name].interval == "rows" and isinstance(p, Predictions):
+                chosen = options.get(name, {})
+                curves[name] = classwise_curve(p, resampling, **chosen)
+                varied[name] = _varied_classwise(p, curves[name], fewer, **chosen)
+                back[name] = float
         return cls(curves, varied, back)
+
+
+def _of_ranked(statistic: Callable[[Ranked], float]) -> Callable[[Sample], float]:
+    return lambda sample: statistic(sample.ranked)
 
 
 def _centred(sample: Sample, e: Estimator, curve: ErrorCurve) -> Sample:
@@ -241,14 +244,16 @@ def _centred(sample: Sample, e: Estimator, curve: ErrorCurve) -> Sample:
 
 
 def _varied_classwise(
-    p: Predictions, curve: ErrorCurve, replicates: int, seed: int, *, bins: int = 15,
-    norm: float = 1,
-) -> Float64:  # fmt: skip
+    p: Predictions, curve: ErrorCurve, resampling: Resampling, *, bins: int = 15, norm: float = 1
+) -> Float64:
     """As ``_centred``, cell by cell of class and bin."""
     everyone = np.ones((1, p.num_samples), dtype=np.float32)
     count, residual = resampled_classwise_cells(p, everyone, bins=bins)
     taken = (1 - min(curve.strength, 1.0)) * residual / np.where(count > 0, count, 1)
-    batches = resample_weights(p.num_samples, replicates, seed, elements=p.num_classes * bins)
+    elements = p.num_classes * bins
+    batches = resample_weights(
+        p.num_samples, resampling.replicates, resampling.seed, elements=elements
+    )
     parts = []
     for weights in batches:
         drawn_count, drawn = resampled_classwise_cells(p, weights.astype(np.float32), bins=bins)
@@ -263,7 +268,7 @@ def _by_true_errors(first: _BiasedErrors, second: _BiasedErrors, name: str, leve
     Twice the log-likelihood ratio of a difference, against the best pair, is compared with a
     chi-squared variable of one degree of freedom.
     """
-    from scipy.special import chdtrc, chdtri  # noqa: PLC0415
+    from scipy.special import chdtrc, chdtri
 
     a, b = first.curves[name], second.curves[name]
     if not (a.defined and b.defined):
@@ -288,8 +293,9 @@ def _errors_tried(a: ErrorCurve, b: ErrorCurve) -> Float64:
     ends = []
     for curve in (a, b):
         reach = REACH * float(curve.noise.max())
-        ends += [replace(curve, observed=curve.observed + move).estimate
-                 for move in (-reach, reach)]  # fmt: skip
+        ends += [
+            replace(curve, observed=curve.observed + move).estimate for move in (-reach, reach)
+        ]
     return np.linspace(min(ends), max(ends), ERRORS_TRIED)
 
 

@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 
 from calibrant import metrics as m
-from calibrant._arrays import Float64, dot
-from calibrant._checks import check_count, check_fraction, check_seed
+from calibrant._core.arrays import Float64, dot
+from calibrant._core.checks import check_count, check_fraction, check_seed
 from calibrant.metrics._binning import Binning, bin_sums
 from calibrant.metrics._kernel import median_distance
 from calibrant.metrics._sample import Measurable, Ranked, rank
@@ -27,9 +27,14 @@ class CalibrationTest:
 
 
 def consistency_band(
-    p: Measurable | Ranked, *, bins: int = 15, binning: Binning = "width", level: float = 0.95,
-    draws: int = 1000, seed: int = 0,
-) -> tuple[Float64, Float64]:  # fmt: skip
+    p: Measurable | Ranked,
+    *,
+    bins: int = 15,
+    binning: Binning = "width",
+    level: float = 0.95,
+    draws: int = 1000,
+    seed: int = 0,
+) -> tuple[Float64, Float64]:
     """Where the accuracy of each bin would lie if the model were calibrated; NaN in empty bins.
 
     Reference: Bröcker and Smith (2007), doi:10.1175/WAF993.1.
@@ -43,10 +48,12 @@ def consistency_band(
     ranked = rank(p)
     check_fraction("level", level, example=0.95)
     sums = bin_sums(ranked, bins, binning)
-    hits = np.array([
-        np.diff(np.concatenate(([0.0], np.cumsum(drawn.hits)))[sums.cuts])
-        for drawn in calibrated_draws(ranked, draws, seed)
-    ])  # fmt: skip
+    hits = np.array(
+        [
+            np.diff(np.concatenate(([0.0], np.cumsum(drawn.hits)))[sums.cuts])
+            for drawn in calibrated_draws(ranked, draws, seed)
+        ]
+    )
     with np.errstate(invalid="ignore"):
         tail = (1 - level) / 2
         low, high = np.quantile(hits / sums.count, (tail, 1 - tail), axis=0)
@@ -83,7 +90,7 @@ def spiegelhalter_test(p: Measurable | Ranked) -> CalibrationTest:
     >>> spiegelhalter_test(c).p_value < 1e-6
     True
     """
-    from scipy.special import ndtr  # noqa: PLC0415
+    from scipy.special import ndtr
 
     ranked = rank(p)
     c = ranked.confidence
@@ -94,9 +101,14 @@ def spiegelhalter_test(p: Measurable | Ranked) -> CalibrationTest:
 
 
 def ece_test(
-    p: Measurable | Ranked, *, bins: int = 15, norm: float = 1, binning: Binning = "width",
-    draws: int = 1000, seed: int = 0,
-) -> CalibrationTest:  # fmt: skip
+    p: Measurable | Ranked,
+    *,
+    bins: int = 15,
+    norm: float = 1,
+    binning: Binning = "width",
+    draws: int = 1000,
+    seed: int = 0,
+) -> CalibrationTest:
     """Is the ECE larger than a calibrated model would show? By consistency resampling.
 
     Correctness is drawn from the confidences ``draws`` times; the p-value is the share of draws,

@@ -7,7 +7,7 @@ to float32 first. Value and gradient are finite for finite logits up to ±1e4, a
 for the device.
 """
 
-from calibrant._extras import import_extra
+from calibrant._core.extras import import_extra
 
 # ruff: noqa: E402 - whoever lacks the package reads how to get it, not where an import failed
 import_extra("torch", "calibrant.losses")
@@ -25,10 +25,10 @@ from calibrant.losses._likelihood import (
 from calibrant.losses._mixing import cutmix, mixup
 from calibrant.losses._objective import Objective, parse_objective
 from calibrant.losses._ranking import CorrectnessHistory, correctness_ranking
+from calibrant.losses._registry import LOSSES, Loss, get_loss
 from calibrant.losses._regularisers import logit_norm, margin_smoothing, negative_entropy
 from calibrant.losses._soft_binning import soft_binned_ece, soft_membership
 from calibrant.losses._squared import brier, squared_error
-from calibrant.losses._table import LOSSES, Loss, get_loss
 from calibrant.losses._uncertainty import avuc, soft_avuc, soft_uncertainty
 
 __all__ = [

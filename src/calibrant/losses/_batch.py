@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from calibrant._checks import refuse
+from calibrant._core.checks import refuse
 from calibrant.losses._ranks import sum_over_ranks
 
 MIN_CLASSES = 2

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._checks import check_at_least
+from calibrant._core.checks import check_at_least
 from calibrant.losses._batch import counted
 from calibrant.losses._outputs import top
 from calibrant.losses._ranks import join_ranks

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from calibrant._checks import check_at_least, check_choice, refuse
+from calibrant._core.checks import check_at_least, check_choice, refuse
 from calibrant.losses._batch import (
     Batch,
     along_classes,
@@ -103,9 +103,13 @@ def label_smoothing(
     epsilon = _check_epsilon(epsilon, spread, batch.num_classes)
     # PyTorch's own smoothing is "all", fused with the cross-entropy.
     value = F.cross_entropy(
-        batch.logits, batch.labels, weights, reduction="none", label_smoothing=epsilon,
+        batch.logits,
+        batch.labels,
+        weights,
+        reduction="none",
+        label_smoothing=epsilon,
         ignore_index=NO_LABEL,
-    )  # fmt: skip
+    )
     return counted(value, batch.valid)
 
 

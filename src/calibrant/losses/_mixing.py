@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from calibrant._checks import check_count, check_positive, refuse
+from calibrant._core.checks import check_count, check_positive, refuse
 
 IMAGE_DIMENSIONS = 4
 

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calibrant._checks import check_at_least, near_name, refuse
+from calibrant._core.checks import check_at_least, near_name, refuse
 from calibrant.losses._batch import check_batch, check_class_weights, mean, sample_weights
-from calibrant.losses._table import Loss, get_loss
+from calibrant.losses._registry import Loss, get_loss
 
 Spec = str | Mapping[str, Any]
 
@@ -249,9 +249,10 @@ def _term(place: str, spec: Spec, weight: float) -> _Term:
             advice = near_name(name, free) if free else "It has none."
             raise refuse(loss.name, rule, f"got {name}={options[name]!r}", advice)
     missing = [
-        name for name in free
+        name
+        for name in free
         if loss.options[name].default is inspect.Parameter.empty and name not in options
-    ]  # fmt: skip
+    ]
     if missing:
         advice = f"Pass {{'name': {loss.name!r}, {missing[0]!r}: …}}."
         raise refuse(loss.name, f"needs the option {missing[0]!r}", "got none", advice)

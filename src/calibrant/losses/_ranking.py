@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from calibrant._checks import check_count, refuse
+from calibrant._core.checks import check_count, refuse
 from calibrant.losses._batch import counted
 from calibrant.losses._outputs import top
 

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from calibrant._checks import check_at_least, check_norm
+from calibrant._core.checks import check_at_least, check_norm
 from calibrant.losses._batch import check_batch, counted
 from calibrant.losses._outputs import entropy_of
 

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from calibrant._checks import check_bins, check_choice, check_norm, check_positive
+from calibrant._core.checks import check_bins, check_choice, check_norm, check_positive
 from calibrant.losses._outputs import top
 from calibrant.losses._ranks import sum_over_ranks
 from calibrant.losses._roots import root_of

@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from calibrant._checks import check_at_least, check_choice
+from calibrant._core.checks import check_at_least, check_choice
 from calibrant.losses._batch import Batch, check_batch, check_class_weights, sample_weights
 from calibrant.losses._likelihood import ClassWeights
 

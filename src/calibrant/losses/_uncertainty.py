@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from calibrant._checks import check_at_least, check_fraction, check_positive
+from calibrant._core.checks import check_at_least, check_fraction, check_positive
 from calibrant.losses._batch import counted
 from calibrant.losses._outputs import Top, top_and_entropy
 from calibrant.losses._ranks import sum_over_ranks

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrant._arrays import Float64, Int, dot
-from calibrant._checks import check_fraction, check_norm
+from calibrant._core.arrays import Float64, Int, dot
+from calibrant._core.checks import check_fraction, check_norm
 from calibrant.metrics._binning import (
     Binning,
     BinSums,
@@ -256,9 +256,15 @@ class Reliability:
         head = f"{'bin':>17}  {'count':>9}  {'confidence':>10}  {'accuracy':>8}  {'interval':>15}"
         lines = [head]
         for low, high, n, conf, acc, lo, hi in zip(
-            self.edges[:-1], self.edges[1:], self.count, self.confidence, self.accuracy,
-            self.lower, self.upper, strict=True,
-        ):  # fmt: skip
+            self.edges[:-1],
+            self.edges[1:],
+            self.count,
+            self.confidence,
+            self.accuracy,
+            self.lower,
+            self.upper,
+            strict=True,
+        ):
             where = f"({low:7.2%}, {high:7.2%}]"[:19]
             cells = f"{'–':>10}  {'–':>8}  {'–':>15}"
             if n > 0:
@@ -309,7 +315,7 @@ def wilson_interval(hits: Float64, count: Float64, level: float) -> tuple[Float6
     >>> bool(abs(low[0] - 0.7225) < 1e-4), float(high[0].round(12))
     (True, 1.0)
     """
-    from scipy.special import ndtri  # noqa: PLC0415 - SciPy costs 0.1 s to import
+    from scipy.special import ndtri
 
     z = float(ndtri((1 + level) / 2))
     n = np.where(count > 0, count, 1)

@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from calibrant._arrays import Float64, Int
-from calibrant._checks import check_bins, check_choice
+from calibrant._core.arrays import Float64, Int
+from calibrant._core.checks import check_bins, check_choice
 from calibrant.metrics._sample import Ranked
 
 Binning = Literal["width", "mass"]

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrant._arrays import Float, Float64, Int
-from calibrant._checks import check_bins, check_norm, refuse
-from calibrant._rows import Block, RowSummary, entry_probs
+from calibrant._core.arrays import Float, Float64, Int
+from calibrant._core.checks import check_bins, check_norm, refuse
+from calibrant._core.row_summary import Block, RowSummary, entry_probs
 from calibrant.metrics._binning import width_index
 from calibrant.metrics._exact import ExactSums
 from calibrant.metrics._sample import all_classes
@@ -233,7 +233,7 @@ def resampled_classwise_cells(
     ``weights`` has shape (replicates, N). The first bins are a dense matrix product, the others a
     sparse one; one pass over the scores.
     """
-    from scipy.sparse import coo_array  # noqa: PLC0415 - SciPy costs 0.1 s to import
+    from scipy.sparse import coo_array
 
     low = np.zeros((len(weights), p.num_classes))
 

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from calibrant._arrays import Float64, fold_numbers
-from calibrant._checks import check_folds
+from calibrant._core.arrays import Float64, fold_numbers
+from calibrant._core.checks import check_folds
 from calibrant.metrics._binned import ece
 from calibrant.metrics._binning import Binning
 from calibrant.metrics._ranking import auroc
@@ -112,7 +112,7 @@ def brier_decomposition(p: Predictions) -> BrierDecomposition:
 
 def _isotonic_loss(score: Any, hit: Any) -> float:
     """Squared error of the isotonic fit of ``hit`` on ``score``; equal scores share a fit."""
-    from scipy.optimize import isotonic_regression  # noqa: PLC0415 - SciPy costs 0.1 s to import
+    from scipy.optimize import isotonic_regression
 
     _, group, count = np.unique(score, return_inverse=True, return_counts=True)
     mean = np.bincount(group, weights=hit) / count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrant._arrays import Float64, Int
+from calibrant._core.arrays import Float64, Int
 
 
 class ExactSums:

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from calibrant._arrays import Float64, Int, dot
-from calibrant._checks import check_at_least, check_norm, check_positive
+from calibrant._core.arrays import Float64, Int, dot
+from calibrant._core.checks import check_at_least, check_norm, check_positive
 from calibrant.metrics._binned import norm_of_gaps
 from calibrant.metrics._sample import Measurable, Ranked, rank
 
@@ -171,7 +171,7 @@ class _BetaKernel:
     """Log-densities of the Beta kernels around each confidence."""
 
     def __init__(self, confidence: Float64, doubt: Float64, bandwidth: float) -> None:
-        from scipy.special import betaln  # noqa: PLC0415 - SciPy costs 0.1 s to import
+        from scipy.special import betaln
 
         self.log_confidence = np.log(np.maximum(confidence, OPEN_INTERVAL))
         self.log_doubt = np.log(np.maximum(doubt, OPEN_INTERVAL))

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from calibrant._arrays import Float64, dot
+from calibrant._core.arrays import Float64, dot
 from calibrant.metrics._binned import norm_of_gaps
 from calibrant.metrics._binning import mass_ranks
 from calibrant.metrics._ranking import aupr_error, aurc, auroc, eaurc, fpr95
@@ -203,10 +203,12 @@ def _debiased_terms(bins: MassBins) -> Float64:
     least, most = _sizes(bins)
     fewest, largest = np.maximum(bins.count, 2)
     square = np.stack([least**2 / largest, most * np.minimum(most / fewest, 1)])
-    accuracy = np.stack([
-        _ratio(bins.hits[0], bins.hits[0] + bins.misses[1]),
-        _ratio(bins.hits[1], bins.hits[1] + bins.misses[0]),
-    ])  # fmt: skip
+    accuracy = np.stack(
+        [
+            _ratio(bins.hits[0], bins.hits[0] + bins.misses[1]),
+            _ratio(bins.hits[1], bins.hits[1] + bins.misses[0]),
+        ]
+    )
     nearest = np.clip(0.5, *accuracy)  # a (1 - a) is largest at 1/2
     least_noise = (accuracy * (1 - accuracy)).min(axis=0) * largest / (largest - 1)
     most_noise = nearest * (1 - nearest) * fewest / (fewest - 1)

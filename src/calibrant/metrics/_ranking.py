@@ -12,8 +12,8 @@ from functools import cache
 
 import numpy as np
 
-from calibrant._arrays import Float64, dot
-from calibrant._checks import check_fraction
+from calibrant._core.arrays import Float64, dot
+from calibrant._core.checks import check_fraction
 from calibrant.metrics._sample import Measurable, Ranked, rank
 
 # Harmonic numbers are looked up below the first and summed as a series from the second on.
@@ -198,3 +198,21 @@ def _harmonic(n: Float64) -> Float64:
         x = n[~small]
         out[~small] = np.log(x) + 1 / (2 * x) - 1 / (12 * x**2) + 1 / (120 * x**4)
     return out
+
+
+def unranked_aurc(low: float, high: float) -> tuple[float, float]:
+    """Bounds of the AURC of answers that are all right or all wrong, whose bootstrap is a point.
+
+    From a perfect ranking to one by chance, with the accuracy between ``low`` and ``high``.
+    """
+    return 1 - high - _chance_over_perfect(high), 1 - low
+
+
+def unranked_eaurc(low: float, high: float) -> tuple[float, float]:
+    """Bounds of the E-AURC of answers that are all right or all wrong."""
+    return 0.0, _chance_over_perfect(min(max(1 / math.e, low), high))
+
+
+def _chance_over_perfect(accuracy: float) -> float:
+    """AURC of a ranking by chance over that of a perfect one: -a ln a."""
+    return -accuracy * math.log(accuracy) if accuracy else 0.0

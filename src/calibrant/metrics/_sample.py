@@ -13,8 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from calibrant._arrays import Float64, Int, dot
-from calibrant._checks import InputError
+from calibrant._core.arrays import Float64, Int, dot
+from calibrant._core.checks import InputError
 from calibrant.predictions import Confidences, Predictions
 
 
@@ -39,6 +39,11 @@ class Ranked:
     def accuracy(self) -> float:
         """Share of correct samples."""
         return float(self.hits.sum()) / self.total
+
+    @cached_property
+    def mean_confidence(self) -> float:
+        """Mean confidence of the samples."""
+        return dot(self.confidence, self.count) / self.total
 
     @cached_property
     def misses(self) -> Float64:

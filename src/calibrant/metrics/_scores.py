@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from calibrant._arrays import dot
 from calibrant.metrics._sample import Measurable, Ranked, Sample, rank
 
 
@@ -63,8 +62,7 @@ def mean_confidence(p: Measurable | Ranked) -> float:
     >>> metrics.mean_confidence(Confidences(confidence=[0.5, 1.0], correct=[0, 1]))
     0.75
     """
-    ranked = rank(p)
-    return dot(ranked.confidence, ranked.count) / ranked.total
+    return rank(p).mean_confidence
 
 
 def mean_entropy(p: Measurable) -> float:

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from calibrant._arrays import Float64
+from calibrant._core.arrays import Float64
 from calibrant.metrics._sample import Measurable, Ranked, rank
 
 # Cells of the grid on [0, 1]. Residuals are split linearly between the two nearest centres, so
@@ -36,7 +36,7 @@ def smooth_ece(p: Measurable | Ranked) -> float:
     >>> round(metrics.smooth_ece(c), 3)
     0.4
     """
-    from scipy.optimize import brentq  # noqa: PLC0415 - SciPy costs 0.1 s to import
+    from scipy.optimize import brentq
 
     ranked = rank(p)
     spectrum = _cosine_spectrum(ranked.confidence, ranked.residual / ranked.total)
@@ -56,7 +56,7 @@ def _excess(spectrum: Float64, sigma: float) -> float:
 
 def _cosine_spectrum(confidence: Float64, residual: Float64) -> Float64:
     """Cosine coefficients of the residuals, gathered on the grid of cell centres."""
-    from scipy.fft import dct  # noqa: PLC0415
+    from scipy.fft import dct
 
     place = np.clip(confidence * CELLS - 0.5, 0, CELLS - 1)
     left = np.minimum(place.astype(np.int64), CELLS - 2)
@@ -69,7 +69,7 @@ def _cosine_spectrum(confidence: Float64, residual: Float64) -> Float64:
 
 def _smoothed_area(spectrum: Float64, sigma: float) -> float:
     """Integral of |K_sigma * residuals|. Reflected Gaussian smoothing is diagonal in cosines."""
-    from scipy.fft import idct  # noqa: PLC0415
+    from scipy.fft import idct
 
     # exp(-(pi k sigma)^2 / 2) is below 1e-17 beyond this k, so a coarser grid loses nothing.
     wanted = int(9 / (math.pi * sigma)) + 1

@@ -3,7 +3,7 @@
 Each has ``features(x)``, what its last layer sees, and that layer as ``head``.
 """
 
-from calibrant._extras import import_extra
+from calibrant._core.extras import import_extra
 
 # ruff: noqa: E402 - whoever lacks the package reads how to get it, not where an import failed
 import_extra("torch", "calibrant.models")
@@ -12,9 +12,9 @@ from calibrant.models._base import Classifier
 from calibrant.models._cnn1d import SignalCNN, TextCNN
 from calibrant.models._densenet import DenseNet
 from calibrant.models._mlp import MLP
+from calibrant.models._registry import MODELS, Model, build, load_weights, num_parameters
 from calibrant.models._resnet import ResNet
 from calibrant.models._resnet_cifar import CifarResNet
-from calibrant.models._table import MODELS, Model, build, load_weights, num_parameters
 from calibrant.models._tree_lstm import TreeLSTM
 from calibrant.models._vgg import VGG16
 from calibrant.models._wide_resnet import WideResNet

@@ -22,11 +22,15 @@ class SignalCNN(Classifier):
     def __init__(self, num_classes: int, in_channels: int = 1, width: int = 32) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv1d(in_channels, width, 7, 2, 3), nn.ReLU(),
-            nn.Conv1d(width, width, 5, 2, 2), nn.ReLU(),
-            nn.Conv1d(width, 2 * width, 5, 2, 2), nn.ReLU(),
-            nn.AdaptiveAvgPool1d(4), nn.Flatten(),
-        )  # fmt: skip
+            nn.Conv1d(in_channels, width, 7, 2, 3),
+            nn.ReLU(),
+            nn.Conv1d(width, width, 5, 2, 2),
+            nn.ReLU(),
+            nn.Conv1d(width, 2 * width, 5, 2, 2),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool1d(4),
+            nn.Flatten(),
+        )
         self.head = nn.Linear(8 * width, num_classes)
 
     def features(self, x: Tensor) -> Tensor:

@@ -58,9 +58,11 @@ class DenseNet(Classifier):
                 channels += growth
             if number < len(layers) - 1:
                 body += [
-                    nn.BatchNorm2d(channels), nn.ReLU(inplace=True),
-                    nn.Conv2d(channels, channels // 2, 1, bias=False), nn.AvgPool2d(2),
-                ]  # fmt: skip
+                    nn.BatchNorm2d(channels),
+                    nn.ReLU(inplace=True),
+                    nn.Conv2d(channels, channels // 2, 1, bias=False),
+                    nn.AvgPool2d(2),
+                ]
                 channels //= 2
         self.body = nn.Sequential(*body, nn.BatchNorm2d(channels), nn.ReLU(inplace=True))
         self.head = nn.Linear(channels, num_classes)

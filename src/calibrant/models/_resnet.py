@@ -16,9 +16,12 @@ class Basic(nn.Module):
     def __init__(self, channels: int, width: int, stride: int) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            _conv(channels, width, 3, stride), nn.BatchNorm2d(width), nn.ReLU(inplace=True),
-            _conv(width, width, 3, 1), nn.BatchNorm2d(width),
-        )  # fmt: skip
+            _conv(channels, width, 3, stride),
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=True),
+            _conv(width, width, 3, 1),
+            nn.BatchNorm2d(width),
+        )
         self.shortcut = _shortcut(channels, width, stride)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -34,10 +37,15 @@ class Bottleneck(nn.Module):
         super().__init__()
         out = width * self.expansion
         self.body = nn.Sequential(
-            _conv(channels, width, 1, 1), nn.BatchNorm2d(width), nn.ReLU(inplace=True),
-            _conv(width, width, 3, stride), nn.BatchNorm2d(width), nn.ReLU(inplace=True),
-            _conv(width, out, 1, 1), nn.BatchNorm2d(out),
-        )  # fmt: skip
+            _conv(channels, width, 1, 1),
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=True),
+            _conv(width, width, 3, stride),
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=True),
+            _conv(width, out, 1, 1),
+            nn.BatchNorm2d(out),
+        )
         self.shortcut = _shortcut(channels, out, stride)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -78,9 +86,11 @@ class ResNet(Classifier):
             stem = [_conv(in_channels, 64, 3, 1), nn.BatchNorm2d(64), nn.ReLU(inplace=True)]
         else:
             stem = [
-                nn.Conv2d(in_channels, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64),
-                nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1),
-            ]  # fmt: skip
+                nn.Conv2d(in_channels, 64, 7, 2, 3, bias=False),
+                nn.BatchNorm2d(64),
+                nn.ReLU(inplace=True),
+                nn.MaxPool2d(3, 2, 1),
+            ]
         self.stem = nn.Sequential(*stem)
         stages: list[nn.Module] = []
         channels = 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from calibrant._checks import refuse
+from calibrant._core.checks import refuse
 from calibrant.models._base import Classifier
 
 

@@ -29,9 +29,10 @@ class VGG16(Classifier):
         for widths in STAGES:
             for width in widths:
                 layers += [
-                    nn.Conv2d(channels, width, 3, padding=1), nn.BatchNorm2d(width),
+                    nn.Conv2d(channels, width, 3, padding=1),
+                    nn.BatchNorm2d(width),
                     nn.ReLU(inplace=True),
-                ]  # fmt: skip
+                ]
                 channels = width
             layers.append(nn.MaxPool2d(2))
         self.body = nn.Sequential(*layers)

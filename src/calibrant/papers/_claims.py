@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
-from calibrant._checks import near_name, refuse
+from calibrant._core.checks import near_name, refuse
 from calibrant.papers import (
     _claims_karandikar,
     _claims_loss_report,
@@ -24,10 +24,14 @@ __all__ = ["CLAIMS", "Claim", "Evidence", "Verdict", "claims_json", "claims_tabl
 CLAIMS: dict[str, Claim] = {
     claim.name: claim
     for paper in (
-        _claims_wang, _claims_singh, _claims_mukhoti, _claims_karandikar, _claims_loss_report
+        _claims_wang,
+        _claims_singh,
+        _claims_mukhoti,
+        _claims_karandikar,
+        _claims_loss_report,
     )
     for claim in paper.CLAIMS
-}  # fmt: skip
+}
 
 
 def judge(evidence: Evidence, names: Iterable[str] | None = None) -> list[tuple[Claim, Verdict]]:
@@ -87,9 +91,12 @@ def claims_table(judged: Sequence[tuple[Claim, Verdict]], *, width: int = 100) -
         lines.append(line(row))
         for words in (claim.statement, verdict.reason):
             lines += textwrap.wrap(
-                words, width, initial_indent=indent, subsequent_indent=indent,
+                words,
+                width,
+                initial_indent=indent,
+                subsequent_indent=indent,
                 break_on_hyphens=False,
-            )  # fmt: skip
+            )
     return "\n".join(lines)
 
 
@@ -117,9 +124,12 @@ def claims_json(judged: Sequence[tuple[Claim, Verdict]]) -> str:
     """
     rows = [
         {
-            "claim": claim.name, "paper": claim.paper, "statement": claim.statement,
-            "rests_on": claim.rests_on, **asdict(verdict),
+            "claim": claim.name,
+            "paper": claim.paper,
+            "statement": claim.statement,
+            "rests_on": claim.rests_on,
+            **asdict(verdict),
         }
         for claim, verdict in judged
-    ]  # fmt: skip
+    ]
     return json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False)

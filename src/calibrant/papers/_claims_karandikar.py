@@ -27,41 +27,75 @@ _FOR_CALIBRATION = [
 ]
 
 _K1 = (
-    _KARANDIKAR("ECE of the primary loss over that with SB-ECE or S-AvUC beside it",
-                pairs=joined(*(above([p], soft) for p, soft in _SOFT))),
-    _KARANDIKAR("Accuracy with SB-ECE or S-AvUC minus that of the primary loss alone",
-                metric="accuracy", pairs=joined(*(above(soft, [p]) for p, soft in _SOFT)),
-                scale="difference", unit="points", factor=100,
-                margin=-0.01, least=-math.inf, by_labels=False),
-)  # fmt: skip
+    _KARANDIKAR(
+        "ECE of the primary loss over that with SB-ECE or S-AvUC beside it",
+        pairs=joined(*(above([p], soft) for p, soft in _SOFT)),
+    ),
+    _KARANDIKAR(
+        "Accuracy with SB-ECE or S-AvUC minus that of the primary loss alone",
+        metric="accuracy",
+        pairs=joined(*(above(soft, [p]) for p, soft in _SOFT)),
+        scale="difference",
+        unit="points",
+        factor=100,
+        margin=-0.01,
+        least=-math.inf,
+        by_labels=False,
+    ),
+)
 _K2 = _KARANDIKAR(
     "ECE after temperature scaling by likelihood over that by SB-ECE",
-    pairs=joined(*(
-        above(after("temperature", m), after("temperature_soft_ece", m)) for m in _ALL
-    )),
-)  # fmt: skip
+    pairs=joined(*(above(after("temperature", m), after("temperature_soft_ece", m)) for m in _ALL)),
+)
 _K3 = _KARANDIKAR(
-    "ECE under shift of cross-entropy with scaling over training for calibration", kind="shift",
+    "ECE under shift of cross-entropy with scaling over training for calibration",
+    kind="shift",
     pairs=above(after("temperature", CE), _FOR_CALIBRATION),
-)  # fmt: skip
+)
 _K4 = (
-    _KARANDIKAR("ECE with AvUC over that of the primary loss alone",
-                pairs=joined(*(above(_with(p, "avuc"), [p]) for p in _PRIMARIES)),
-                margin=-math.log(1.1), least=-math.inf, by_labels=False),
-    _KARANDIKAR("ECE with AvUC over that with AvUC and stopped gradients",
-                pairs=joined(*(
-                    above(_with(p, "avuc"), _with(p, "avuc_gs")) for p in _PRIMARIES
-                ))),
-)  # fmt: skip
+    _KARANDIKAR(
+        "ECE with AvUC over that of the primary loss alone",
+        pairs=joined(*(above(_with(p, "avuc"), [p]) for p in _PRIMARIES)),
+        margin=-math.log(1.1),
+        least=-math.inf,
+        by_labels=False,
+    ),
+    _KARANDIKAR(
+        "ECE with AvUC over that with AvUC and stopped gradients",
+        pairs=joined(*(above(_with(p, "avuc"), _with(p, "avuc_gs")) for p in _PRIMARIES)),
+    ),
+)
 
 CLAIMS = (
-    Claim("K1", "karandikar2021", "SB-ECE and S-AvUC beside a primary loss lower its ECE and cost "
-          "less than 1 point of accuracy.", "tables", contrasted(*_K1)),
-    Claim("K2", "karandikar2021", "Temperature scaling by SB-ECE gives a lower ECE than by "
-          "likelihood in most settings.", "tables", contrasted(_K2)),
-    Claim("K3", "karandikar2021", "Under shift, training for calibration has a lower ECE than "
-          "cross-entropy with temperature scaling.", "figures", contrasted(_K3)),
-    Claim("K4", "karandikar2021", "AvUC beside a primary loss does not lower its ECE (by a tenth "
-          "or more), and with stopped gradients ECE is lower than with plain AvUC.", "tables",
-          contrasted(*_K4)),
-)  # fmt: skip
+    Claim(
+        "K1",
+        "karandikar2021",
+        "SB-ECE and S-AvUC beside a primary loss lower its ECE and cost "
+        "less than 1 point of accuracy.",
+        "tables",
+        contrasted(*_K1),
+    ),
+    Claim(
+        "K2",
+        "karandikar2021",
+        "Temperature scaling by SB-ECE gives a lower ECE than by likelihood in most settings.",
+        "tables",
+        contrasted(_K2),
+    ),
+    Claim(
+        "K3",
+        "karandikar2021",
+        "Under shift, training for calibration has a lower ECE than "
+        "cross-entropy with temperature scaling.",
+        "figures",
+        contrasted(_K3),
+    ),
+    Claim(
+        "K4",
+        "karandikar2021",
+        "AvUC beside a primary loss does not lower its ECE (by a tenth "
+        "or more), and with stopped gradients ECE is lower than with plain AvUC.",
+        "tables",
+        contrasted(*_K4),
+    ),
+)

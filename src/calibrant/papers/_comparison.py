@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from calibrant.inference import compare_runs, summarise
 from calibrant.papers._published import PUBLISHED, published
 from calibrant.papers._results import Results
 from calibrant.papers._scales import CALIBRATORS, Place, method_name, scale_note
-from calibrant.tables import straight
+from calibrant.results import compare_runs, straight, summarise_runs
 
 BASELINE = "cross_entropy"
 LEVEL = 0.05
@@ -25,13 +24,19 @@ TEMPERATURES = {
     "TS-fixed": "a fixed temperature (1.5; 1.1 on ImageNet)",
 }
 REPAIRS = {
-    "none": "", "temperature": "after TS", "temperature_soft_ece": "after TS-SB-ECE",
+    "none": "",
+    "temperature": "after TS",
+    "temperature_soft_ece": "after TS-SB-ECE",
     "histogram": "after HB",
-}  # fmt: skip
+}
 METRIC_WORDS = {
-    "ece": "ECE", "brier": "Brier", "auroc": "AUROC", "adaptive_ece": "adaptive ECE",
-    "classwise_ece": "classwise ECE", "temperature": "temperature",
-}  # fmt: skip
+    "ece": "ECE",
+    "brier": "Brier",
+    "auroc": "AUROC",
+    "adaptive_ece": "adaptive ECE",
+    "classwise_ece": "classwise ECE",
+    "temperature": "temperature",
+}
 
 
 @dataclass(frozen=True)
@@ -102,16 +107,39 @@ class Comparison:
         """One line a cell, in the units printed; what is not there is empty."""
         file = io.StringIO()
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["source", "data", "model", "part", "row", "column", "mean", "spread",
-                         "temperature", "mark", "runs"])  # fmt: skip
+        writer.writerow(
+            [
+                "source",
+                "data",
+                "model",
+                "part",
+                "row",
+                "column",
+                "mean",
+                "spread",
+                "temperature",
+                "mark",
+                "runs",
+            ]
+        )
         for entry in self.entries:
             place = entry.place
             for column, value in entry.values.items():
-                writer.writerow([
-                    "ours" if entry.ours else "published", place.data, place.model, place.part,
-                    entry.label, column, value.mean, value.spread, value.temperature, value.mark,
-                    value.runs or None,
-                ])  # fmt: skip
+                writer.writerow(
+                    [
+                        "ours" if entry.ours else "published",
+                        place.data,
+                        place.model,
+                        place.part,
+                        entry.label,
+                        column,
+                        value.mean,
+                        value.spread,
+                        value.temperature,
+                        value.mark,
+                        value.runs or None,
+                    ]
+                )
         return file.getvalue()
 
 
@@ -194,7 +222,7 @@ def _measured(cell: dict[str, Any], place: Place, results: Results, kind: str) -
     if not ours:
         return None
     scale = 1.0 if metric == "temperature" else 100.0
-    found = summarise(ours)
+    found = summarise_runs(ours)
     spread = getattr(found, cell["spread_kind"] or "std")
     temperatures = []
     if cell["temperature"] is not None and metric != "temperature":
@@ -203,10 +231,12 @@ def _measured(cell: dict[str, Any], place: Place, results: Results, kind: str) -
     baseline = results.by_seed(place, BASELINE, metric, same, kind)
     itself = (method, calibrator) == (BASELINE, same)
     return Value(
-        scale * found.mean, None if math.isnan(spread) else scale * spread,
+        scale * found.mean,
+        None if math.isnan(spread) else scale * spread,
         sum(temperatures) / len(temperatures) if temperatures else None,
-        "" if itself else _mark(ours, list(baseline.values())), len(ours),
-    )  # fmt: skip
+        "" if itself else _mark(ours, list(baseline.values())),
+        len(ours),
+    )
 
 
 def _mark(values: list[float], baseline: list[float]) -> str:

@@ -23,10 +23,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.inference import summarise
 from calibrant.papers._evidence import Cell, Evidence, Label
 from calibrant.papers._run_measures import FLOOR
 from calibrant.papers._scales import Place
+from calibrant.results import summarise_runs
 
 Array = NDArray[np.float64]
 Pair = tuple[Label | None, Label | None]  # minuend and subtrahend; None is 1 or 0
@@ -186,7 +186,7 @@ def estimate(contrast: Contrast, found: Sequence[Setting]) -> Estimate:
     if known:
         mean, low, high = pooled(known)
     else:
-        over = summarise([mean for mean, *_ in results])
+        over = summarise_runs([mean for mean, *_ in results])
         # Two settings give an interval, but one that says nothing.
         enough = len(results) > 2  # noqa: PLR2004
         mean, low, high = over.mean, *((over.low, over.high) if enough else (math.nan, math.nan))
@@ -203,7 +203,7 @@ def pooled(rows: Sequence[tuple[float, float, float]]) -> tuple[float, float, fl
     >>> [round(x, 3) for x in pooled([(1.0, 0.5, 4), (2.0, 0.5, 4)])]
     [1.5, 0.685, 2.315]
     """
-    from scipy.special import stdtrit  # noqa: PLC0415 - SciPy costs 0.1 s to import
+    from scipy.special import stdtrit
 
     means, errors, freedom = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
     mean = float(means.mean())
@@ -226,7 +226,7 @@ def _mean_and_error(setting: Setting) -> tuple[float, float, float]:
     weights = setting.weights
     by_seed = (setting.values @ weights).mean(axis=0)
     if setting.variances is None or setting.freedom is None:
-        over = summarise(by_seed)
+        over = summarise_runs(by_seed)
         return over.mean, over.sem, len(by_seed) - 1.0
     used = weights != 0
     rows = [

@@ -54,7 +54,7 @@ def cost(runs: Iterable[Run]) -> Cost:
 
 
 def _of_run(run: Run) -> float:
-    from calibrant.train import get_recipe  # noqa: PLC0415 - loads PyTorch
+    from calibrant.train import get_recipe
 
     count, *_ = SIZES[run.data]
     held = run.calibration if run.calibration >= 1 else run.calibration * count
@@ -68,10 +68,10 @@ def _of_run(run: Run) -> float:
 @lru_cache
 def _forward(data: str, model: str, options: tuple[tuple[str, Any], ...]) -> float:
     """Floating-point operations of one forward pass on one sample."""
-    import torch  # noqa: PLC0415
-    from torch.utils.flop_counter import FlopCounterMode  # noqa: PLC0415
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
 
-    from calibrant.models import build  # noqa: PLC0415
+    from calibrant.models import build
 
     _, kind, size, classes = SIZES[data]
     network = build(model, kind=kind, num_classes=classes, size=size, **dict(options)).to("meta")

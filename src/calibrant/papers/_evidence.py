@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibrant._checks import refuse
+from calibrant._core.checks import refuse
 from calibrant.papers._published import PUBLISHED, published
 from calibrant.papers._results import Results
 from calibrant.papers._run_measures import figure_cells

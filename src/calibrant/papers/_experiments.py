@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from calibrant._checks import check_choice, near_name, refuse
-from calibrant._files import replacing
+from calibrant._core.checks import check_choice, near_name, refuse
+from calibrant._core.files import replacing
 from calibrant.papers._comparison import BASELINE, KINDS, compare_table
 from calibrant.papers._figures import FIGURES, draw_figure
 from calibrant.papers._published import PUBLISHED, published
@@ -80,11 +80,13 @@ def experiments(paper: str) -> dict[str, Experiment]:
         raise refuse("paper", "must be a paper", f"got {paper!r}", near_name(str(paper), PAPERS))
     tables = {
         name: Experiment(
-            paper, name, info.caption,
+            paper,
+            name,
+            info.caption,
             (Need(KINDS.get((paper, name), "main"), _methods(paper, name)),),
         )
         for name, info in PUBLISHED.get(paper, {}).items()
-    }  # fmt: skip
+    }
     figures = {
         name: Experiment(paper, name, info.caption, info.needs)
         for name, info in FIGURES[paper].items()

@@ -141,9 +141,14 @@ def ece_is_the_gap(evidence: Evidence) -> Verdict:
     verdict = _result(-np.array([*residuals, *kept]), "ECE = mean confidence − accuracy")
     note = f" {len(kept)} of them are kept predictions of runs." if kept else ""
     return Verdict(
-        verdict.verdict, verdict.effect, None, None, verdict.unit, verdict.cases,
+        verdict.verdict,
+        verdict.effect,
+        None,
+        None,
+        verdict.unit,
+        verdict.cases,
         verdict.reason + note,
-    )  # fmt: skip
+    )
 
 
 def _overconfident(rng: np.random.Generator, count: int) -> Confidences:

@@ -78,12 +78,23 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import csv
 
-from calibrant._checks import near_name, refuse
+from calibrant._core.checks import near_name, refuse
 
 COLUMNS = (
-    "data", "model", "objective", "secondary", "coefficient", "calibrator", "metric", "value",
-    "spread", "spread_kind", "temperature", "mark", "bold",
-)  # fmt: skip
+    "data",
+    "model",
+    "objective",
+    "secondary",
+    "coefficient",
+    "calibrator",
+    "metric",
+    "value",
+    "spread",
+    "spread_kind",
+    "temperature",
+    "mark",
+    "bold",
+)
 _TYPES: dict[str, pa.DataType] = {
     "coefficient": pa.float64(),
     "value": pa.float64(),
@@ -147,68 +158,104 @@ class TableInfo:
 
 _TABLES = (
     (
-        "wang2021", "table1", 32, "standard deviation over 5 runs",
+        "wang2021",
+        "table1",
+        32,
+        "standard deviation over 5 runs",
         "ECE (15 bins) and accuracy in per cent without post-hoc calibration, for cross-entropy "
         "and three regularised losses at the coefficient with the lowest test ECE.",
     ),
     (
-        "wang2021", "table2", 48, "standard deviation over 5 runs",
+        "wang2021",
+        "table2",
+        48,
+        "standard deviation over 5 runs",
         "ECE (15 bins) in per cent of the models of table 1 after temperature scaling and after "
         "histogram binning, with the temperatures found. Marks tell whether a loss is above or "
         "below cross-entropy; whether the difference is significant was lost in the scanned text.",
     ),
     (
-        "singh2021", "table1", 18, "none",
+        "singh2021",
+        "table1",
+        18,
+        "none",
         "Brier score, ECE and AUROC of correctness, times 100, of ResNet-50 on ImageNet. "
         "Temperature 1.1, label smoothing 0.1, focal 3, entropy 0.1, mixup 0.2. "
         "Bold is worse than the baseline.",
     ),
     (
-        "singh2021", "table2", 108, "standard deviation over 3 runs",
+        "singh2021",
+        "table2",
+        108,
+        "standard deviation over 3 runs",
         "Brier score, ECE and AUROC of correctness, times 100, of three networks on CIFAR-10 and "
         "CIFAR-100. Temperature 1.5, label smoothing 0.05, focal 3, entropy 0.1, mixup 0.2. "
         "Bold is clearly worse than the baseline.",
     ),
     (
-        "singh2021", "table3", 54, "standard deviation over 3 runs; none for ImageNet-v2",
+        "singh2021",
+        "table3",
+        54,
+        "standard deviation over 3 runs; none for ImageNet-v2",
         "Brier score, ECE and AUROC of correctness, times 100, under natural shift: VGG-16 trained "
         "on CIFAR-10 and ResNet-50 trained on ImageNet. Bold is worse than the baseline.",
     ),
     (
-        "singh2021", "table4", 8, "standard deviation over 3 runs",
+        "singh2021",
+        "table4",
+        8,
+        "standard deviation over 3 runs",
         "ECE and AUROC of correctness, times 100, of VGG-16 with batch normalisation, plain and "
         "with the confidence of ConfidNet. Bold is the better of the two.",
     ),
     (
-        "mukhoti2020", "table1", 100, "none",
+        "mukhoti2020",
+        "table1",
+        100,
+        "none",
         "ECE (15 bins) in per cent before and after temperature scaling, with the temperature of "
         "lowest validation ECE. Weight of MMCE 2.",
     ),
     (
-        "mukhoti2020", "tableC1", 100, "none",
+        "mukhoti2020",
+        "tableC1",
+        100,
+        "none",
         "Adaptive ECE in per cent of the models of table 1, at the same temperatures.",
     ),
     (
-        "mukhoti2020", "tableC2", 100, "none",
+        "mukhoti2020",
+        "tableC2",
+        100,
+        "none",
         "Classwise ECE in per cent of the models of table 1, at the same temperatures.",
     ),
     (
-        "mukhoti2020", "tableC3", 50, "none",
+        "mukhoti2020",
+        "tableC3",
+        50,
+        "none",
         "Test error in per cent of the models of table 1.",
     ),
     (
-        "karandikar2021", "table1", 42, "standard error of the mean over 10 runs",
+        "karandikar2021",
+        "table1",
+        42,
+        "standard error of the mean over 10 runs",
         "Accuracy and ECE (L2 norm, 15 bins of equal mass) in per cent, before and after "
         "temperature scaling, of the main objectives. Bold is the best ECE of a data set, and the "
         "best ECE after scaling where that is lower still.",
     ),
     (
-        "karandikar2021", "table2", 168, "standard error of the mean over 10 runs",
+        "karandikar2021",
+        "table2",
+        168,
+        "standard error of the mean over 10 runs",
         "Accuracy and ECE (L2 norm, 15 bins of equal mass) in per cent for all 42 pairs of primary "
         "and secondary loss: as trained, after temperature scaling by likelihood, and after "
         "temperature scaling by soft-binned ECE. Bold is a data set's best in each ECE column.",
     ),
-)  # fmt: skip
+)
 
 #: Every published table: ``PUBLISHED[paper][table]``.
 PUBLISHED: dict[str, dict[str, TableInfo]] = {}

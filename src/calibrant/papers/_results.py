@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from calibrant._checks import InputError, refuse
-from calibrant._files import check_columns, read_array, read_parquet
+from calibrant._core.checks import InputError, refuse
+from calibrant.io import check_columns, read_array, read_parquet
 from calibrant.papers._scales import CALIBRATORS, METRICS, SCALES, PaperAt, Place, paper_at
 from calibrant.predictions import Predictions
 from calibrant.results import Store, read_all
@@ -54,13 +54,14 @@ class Results:
         """Finished runs for a question, in the order of their seeds."""
         return sorted(
             (
-                run for run in self.at.runs(kind)
+                run
+                for run in self.at.runs(kind)
                 if run.key in self._done
                 and (place is None or (run.data, run.model) == (place.data, place.model))
                 and (not method or run.name == method)
             ),
             key=lambda run: run.seed,
-        )  # fmt: skip
+        )
 
     def value(
         self, run: Run, metric: str, calibrator: str = "none", part: str = "test"

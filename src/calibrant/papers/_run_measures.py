@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant import metrics
-from calibrant._checks import CalibrationWarning
+from calibrant._core.checks import CalibrationWarning
 from calibrant.papers._results import Results
 from calibrant.papers._scales import CALIBRATORS
 from calibrant.predictions import Confidences, Predictions

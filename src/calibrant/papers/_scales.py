@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from calibrant._checks import near_name, refuse
+from calibrant._core.checks import near_name, refuse
 from calibrant.study import Run, Study
 
 SCALES = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from calibrant import metrics
-from calibrant._checks import check_choice, check_count
+from calibrant._core.checks import check_choice, check_count
 from calibrant.metrics._binning import Binning
 from calibrant.metrics._sample import check_measurable
 from calibrant.plots._curves import accuracy_above, density, risk_by_coverage, thinned
@@ -226,8 +226,13 @@ def risk_coverage(models: Models, *, ax: Axes | None = None) -> Axes:
         coverage, risk = risk_by_coverage(p)
         some = thinned(len(risk), MOST_POINTS)
         unnamed = "(no name)" if len(found) > 1 else ""
-        ax.plot(coverage[some], risk[some], **line_style(i), markevery=max(1, len(some) // 10),
-                label=titled(name or unnamed, f"AURC {per_cent(metrics.aurc(p))}"))  # fmt: skip
+        ax.plot(
+            coverage[some],
+            risk[some],
+            **line_style(i),
+            markevery=max(1, len(some) // 10),
+            label=titled(name or unnamed, f"AURC {per_cent(metrics.aurc(p))}"),
+        )
     finish(ax, "coverage: samples kept (%)", "error among those kept (%)")
     ax.set_xlim(0, 1)
     ax.set_ylim(bottom=0)

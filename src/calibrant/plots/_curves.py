@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrant._arrays import Float64, Int
+from calibrant._core.arrays import Float64, Int
 from calibrant.metrics._classwise import classwise_counts, mean_gap_norm
 from calibrant.metrics._sample import rank
 from calibrant.plots._inputs import Model
@@ -30,7 +30,7 @@ def density(values: Float64, *, low: float, points: int) -> tuple[Float64, Float
     >>> float(np.trapezoid(y, x).round(9)), float(x[0]), float(x[-1])
     (1.0, 0.1, 1.0)
     """
-    from scipy.fft import dct, idct  # noqa: PLC0415 - SciPy costs 0.1 s to import
+    from scipy.fft import dct, idct
 
     cell = (1 - low) / points
     place = np.clip((values - low) / cell - 0.5, 0, points - 1)

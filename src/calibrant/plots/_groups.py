@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calibrant._arrays import to_floats
-from calibrant._checks import check_choice, refuse
-from calibrant.inference import pareto_front
+from calibrant._core.arrays import to_floats
+from calibrant._core.checks import check_choice, refuse
 from calibrant.plots._inputs import SPREAD_WORDS, check_spread, named, over_seeds
 from calibrant.plots._style import (
     COLOURS,
@@ -26,6 +25,7 @@ from calibrant.plots._style import (
     shown,
     whole_numbers,
 )
+from calibrant.results import pareto_front
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,12 +81,13 @@ def lines(
     ax = axes(ax)
     for i, (name, points) in enumerate(found.items()):
         order = sorted(points, key=places.__getitem__)
-        middle, reach = np.array([
-            over_seeds(f"series[{name!r}][{x!r}]", points[x], spread) for x in order
-        ]).T  # fmt: skip
+        middle, reach = np.array(
+            [over_seeds(f"series[{name!r}][{x!r}]", points[x], spread) for x in order]
+        ).T
         at = np.array([places[x] for x in order])
-        ax.errorbar(at, middle, yerr=reach, capsize=3, elinewidth=1, **line_style(i),
-                    label=shown(name))  # fmt: skip
+        ax.errorbar(
+            at, middle, yerr=reach, capsize=3, elinewidth=1, **line_style(i), label=shown(name)
+        )
     if logx:
         ax.set_xscale("log")
     if any(isinstance(x, str) for x in places):
@@ -116,8 +117,14 @@ def shift_levels(
     >>> ax.get_xlabel(), ax.get_ylabel()
     ('level of shift (0: none)', 'ECE (%)')
     """
-    ax = lines(series, spread=spread, xlabel="level of shift (0: none)", ylabel=ylabel,
-               percent=percent, ax=ax)  # fmt: skip
+    ax = lines(
+        series,
+        spread=spread,
+        xlabel="level of shift (0: none)",
+        ylabel=ylabel,
+        percent=percent,
+        ax=ax,
+    )
     whole_numbers(ax.xaxis)
     ax.set_ylim(bottom=min(0, ax.get_ylim()[0]))
     return ax
@@ -143,8 +150,9 @@ def coefficient_sensitivity(
     >>> ax.get_xlabel()
     'coefficient'
     """
-    return lines(series, spread=spread, xlabel=xlabel, ylabel=ylabel, logx=logx, percent=percent,
-                 ax=ax)  # fmt: skip
+    return lines(
+        series, spread=spread, xlabel=xlabel, ylabel=ylabel, logx=logx, percent=percent, ax=ax
+    )
 
 
 def bars(
@@ -188,10 +196,13 @@ def bars(
     ax = axes(ax)
     for i, name in enumerate(names):
         at = [g for g, members in enumerate(found.values()) if name in members]
-        middle, reach = np.array([
-            over_seeds(f"groups[{group!r}][{name!r}]", members[name], spread)
-            for group, members in found.items() if name in members
-        ]).T  # fmt: skip
+        middle, reach = np.array(
+            [
+                over_seeds(f"groups[{group!r}][{name!r}]", members[name], spread)
+                for group, members in found.items()
+                if name in members
+            ]
+        ).T
         x = np.array(at) + (i - (len(names) - 1) / 2) * width
         ax.bar(x, middle, width, **bar_style(i), label=shown(name))
         ax.errorbar(x, middle, yerr=reach, fmt="none", ecolor="black", capsize=3, elinewidth=1.2)
@@ -244,9 +255,18 @@ def effect_sizes(
         if rows:
             y = np.array([row for row, _ in rows])
             middle, low, high = np.array([effect for _, effect in rows]).T
-            ax.errorbar(middle, y, xerr=[middle - low, high - middle], fmt=marker, capsize=4,
-                        color=COLOURS[0], markerfacecolor=face, markersize=7, elinewidth=1.6,
-                        label=kind)  # fmt: skip
+            ax.errorbar(
+                middle,
+                y,
+                xerr=[middle - low, high - middle],
+                fmt=marker,
+                capsize=4,
+                color=COLOURS[0],
+                markerfacecolor=face,
+                markersize=7,
+                elinewidth=1.6,
+                label=kind,
+            )
     ax.set_yticks(range(len(found)), [_effect_words(name, e[0]) for name, e in found.items()])
     ax.set_ylim(len(found) - 0.5, -0.5)
     finish(ax, xlabel, "")
@@ -301,8 +321,14 @@ def pareto(
     ax = axes(ax)
     steps = table[front][np.lexsort(table[front].T[::-1])]
     # Between two settings of the front, the best y is that of the one whose x suffices.
-    ax.step(*steps.T, where="post" if better[0] == "lower" else "pre", color=REFERENCE,
-            linewidth=1.2, label="front", zorder=1.5)  # fmt: skip
+    ax.step(
+        *steps.T,
+        where="post" if better[0] == "lower" else "pre",
+        color=REFERENCE,
+        linewidth=1.2,
+        label="front",
+        zorder=1.5,
+    )
     for i, (name, (x, y)) in enumerate(found.items()):
         style = line_style(i) | {"linestyle": "none", "markersize": 8, "markeredgewidth": 2}
         style |= {} if front[i] else {"markerfacecolor": "white"}

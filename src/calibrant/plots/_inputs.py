@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from calibrant._arrays import Float64, to_floats
-from calibrant._checks import check_choice, refuse
-from calibrant.inference import summarise
+from calibrant._core.arrays import Float64, to_floats
+from calibrant._core.checks import check_choice, refuse
 from calibrant.predictions import Confidences, Predictions
+from calibrant.results import summarise_runs
 
 Model = Predictions | Confidences
 Models = Model | Mapping[str, Model]
@@ -57,7 +57,7 @@ def check_spread(spread: str | None) -> None:
 
 def over_seeds(where: str, values: Any, spread: str | None) -> tuple[float, float]:
     """Mean and spread of the values of several seeds; NaN where there is none to draw."""
-    found = summarise(runs_of(where, values))
+    found = summarise_runs(runs_of(where, values))
     mean = found.mean if math.isfinite(found.mean) else math.nan
     return mean, {"sem": found.sem, "std": found.std, None: math.nan}[spread]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibrant import metrics
-from calibrant._arrays import Float64
-from calibrant._checks import check_bins, near_name, refuse
+from calibrant._core.arrays import Float64
+from calibrant._core.checks import check_bins, near_name, refuse
 from calibrant.inference import consistency_band
 from calibrant.metrics import Reliability
 from calibrant.metrics._binning import Binning
@@ -150,8 +150,12 @@ def classwise_reliability(
     for i, k in enumerate(chosen):
         full = table.count[k] > 0
         name = f"class {k}" if p.classes is None else p.classes[k]
-        ax.plot(table.probability[k][full], table.frequency[k][full], **line_style(i),
-                label=titled(name or "(no name)", per_cent(table.error[k])))  # fmt: skip
+        ax.plot(
+            table.probability[k][full],
+            table.frequency[k][full],
+            **line_style(i),
+            label=titled(name or "(no name)", per_cent(table.error[k])),
+        )
     _frame(ax, "probability of the class (%)", "frequency of the class (%)")
     legend(ax, title="class (calibration error)", loc="upper left")
     return ax
@@ -211,8 +215,15 @@ def _some(points: int) -> int:
 
 
 def _diagonal(ax: Axes) -> None:
-    ax.plot([0, 1], [0, 1], color=REFERENCE, linestyle=(0, (4, 3)), linewidth=1.2,
-            label="perfect calibration", zorder=3)  # fmt: skip
+    ax.plot(
+        [0, 1],
+        [0, 1],
+        color=REFERENCE,
+        linestyle=(0, (4, 3)),
+        linewidth=1.2,
+        label="perfect calibration",
+        zorder=3,
+    )
 
 
 def _draw_bars(ax: Axes, table: Reliability) -> None:
@@ -220,13 +231,38 @@ def _draw_bars(ax: Axes, table: Reliability) -> None:
     full = table.count > 0
     left, width = table.edges[:-1][full], np.diff(table.edges)[full]
     accuracy, confidence = table.accuracy[full], table.confidence[full]
-    ax.bar(left, accuracy, width, align="edge", color="#9ecae8", edgecolor=COLOURS[0],
-           linewidth=0.8, zorder=1.5)  # fmt: skip
-    ax.bar(left, np.abs(accuracy - confidence), width, bottom=np.minimum(accuracy, confidence),
-           align="edge", facecolor="none", edgecolor="#b04a00", hatch="////", linewidth=0.8,
-           label="gap to the confidence", zorder=2)  # fmt: skip
-    _draw_intervals(ax, table, color="black", fmt="o", markersize=3.5, elinewidth=1.2,
-                    label="accuracy, 95 % interval")  # fmt: skip
+    ax.bar(
+        left,
+        accuracy,
+        width,
+        align="edge",
+        color="#9ecae8",
+        edgecolor=COLOURS[0],
+        linewidth=0.8,
+        zorder=1.5,
+    )
+    ax.bar(
+        left,
+        np.abs(accuracy - confidence),
+        width,
+        bottom=np.minimum(accuracy, confidence),
+        align="edge",
+        facecolor="none",
+        edgecolor="#b04a00",
+        hatch="////",
+        linewidth=0.8,
+        label="gap to the confidence",
+        zorder=2,
+    )
+    _draw_intervals(
+        ax,
+        table,
+        color="black",
+        fmt="o",
+        markersize=3.5,
+        elinewidth=1.2,
+        label="accuracy, 95 % interval",
+    )
 
 
 def _draw_intervals(ax: Axes, table: Reliability, **style: object) -> None:
@@ -239,9 +275,19 @@ def _draw_intervals(ax: Axes, table: Reliability, **style: object) -> None:
 def _draw_band(ax: Axes, table: Reliability, low: Float64, high: Float64) -> None:
     """Open boxes: bars and hatches stay visible inside."""
     full = table.count > 0
-    ax.bar(table.edges[:-1][full], (high - low)[full], np.diff(table.edges)[full],
-           bottom=low[full], align="edge", facecolor=(0, 0, 0, 0.12), edgecolor="black",
-           linestyle=":", linewidth=1.3, label="if calibrated (95 %)", zorder=2.5)  # fmt: skip
+    ax.bar(
+        table.edges[:-1][full],
+        (high - low)[full],
+        np.diff(table.edges)[full],
+        bottom=low[full],
+        align="edge",
+        facecolor=(0, 0, 0, 0.12),
+        edgecolor="black",
+        linestyle=":",
+        linewidth=1.3,
+        label="if calibrated (95 %)",
+        zorder=2.5,
+    )
 
 
 def _draw_shares(ax: Axes, tables: list[Reliability]) -> None:
@@ -251,13 +297,25 @@ def _draw_shares(ax: Axes, tables: list[Reliability]) -> None:
     for i, (table, share) in enumerate(zip(tables, shares, strict=True)):
         style = line_style(i)
         alone = len(tables) == 1
-        ax.stairs(FLOOR + share / largest * (CEILING - FLOOR), table.edges, baseline=FLOOR,
-                  fill=alone, facecolor="0.6", edgecolor="0.6" if alone else style["color"],
-                  linestyle="-" if alone else style["linestyle"])  # fmt: skip
+        ax.stairs(
+            FLOOR + share / largest * (CEILING - FLOOR),
+            table.edges,
+            baseline=FLOOR,
+            fill=alone,
+            facecolor="0.6",
+            edgecolor="0.6" if alone else style["color"],
+            linestyle="-" if alone else style["linestyle"],
+        )
     ax.axhline(0, color="black", linewidth=0.8, zorder=3)
-    ax.text(0.01, CEILING, f"share of samples (at most {largest:.0%})".replace("%", " %"),
-            fontsize="x-small", va="top", zorder=6,
-            bbox={"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 1})  # fmt: skip
+    ax.text(
+        0.01,
+        CEILING,
+        f"share of samples (at most {largest:.0%})".replace("%", " %"),
+        fontsize="x-small",
+        va="top",
+        zorder=6,
+        bbox={"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 1},
+    )
 
 
 def _free_corner(tables: list[Reliability]) -> Corner:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 from unicodedata import bidirectional
 
-from calibrant._checks import refuse
-from calibrant._extras import import_extra
+from calibrant._core.checks import refuse
+from calibrant._core.extras import import_extra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,8 +35,8 @@ LETTERS_AN_INCH = 11
 def axes(ax: Axes | None, *, size: tuple[float, float] = (5.6, 4.2)) -> Axes:
     """The axes to draw on: those given, or those of a new figure that pyplot does not know."""
     import_extra("matplotlib", "calibrant.plots")
-    from matplotlib.axes import Axes  # noqa: PLC0415 - 0.2 s, and an extra
-    from matplotlib.figure import Figure  # noqa: PLC0415
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     if ax is None:
         return Figure(figsize=size, layout="constrained").subplots()
@@ -70,7 +70,7 @@ def bar_style(index: int) -> dict[str, Any]:
 
 def area_style(index: int) -> dict[str, Any]:
     """Outline and light fill of the area number ``index``, for areas that overlap."""
-    from matplotlib.colors import to_rgba  # noqa: PLC0415
+    from matplotlib.colors import to_rgba
 
     colour = COLOURS[index % len(COLOURS)]
     return {
@@ -126,7 +126,7 @@ def _tick_in_per_cent(value: float, _: float | None) -> str:
 
 def whole_numbers(axis: Axis) -> None:
     """Put the ticks of an axis on whole numbers."""
-    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
+    from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(integer=True))
 
@@ -138,8 +138,9 @@ def name_ticks(ax: Axes, places: Sequence[float], names: Sequence[str]) -> None:
     if width >= 6 and max(map(len, names)) <= 2 * width:  # noqa: PLR2004 - lines of a short word
         ax.set_xticks(places, [shown(name, width=width) for name in names])
     else:
-        ax.set_xticks(places, [shown(name) for name in names], rotation=30, ha="right",
-                      rotation_mode="anchor")  # fmt: skip
+        ax.set_xticks(
+            places, [shown(name) for name in names], rotation=30, ha="right", rotation_mode="anchor"
+        )
 
 
 def finish(ax: Axes, xlabel: str, ylabel: str) -> None:
@@ -157,14 +158,22 @@ def legend(ax: Axes, *, least: int = 2, title: str | None = None, **options: Any
     if len(handles) < least:
         return
     options = {"loc": "best", "fontsize": "small", "title_fontsize": "small", **options}
-    made = ax.legend(handles, labels, title=title, alignment="left", handlelength=3,
-                     framealpha=0.85, edgecolor="0.85", **options)  # fmt: skip
+    made = ax.legend(
+        handles,
+        labels,
+        title=title,
+        alignment="left",
+        handlelength=3,
+        framealpha=0.85,
+        edgecolor="0.85",
+        **options,
+    )
     made.set_zorder(6)
 
 
 def fact_and_legend(ax: Axes, text: str, corner: Corner, *, at: tuple[float, float]) -> None:
     """A bold text (or none) in a corner at the data point ``at``, and the legend next to it."""
-    from matplotlib.transforms import ScaledTranslation  # noqa: PLC0415
+    from matplotlib.transforms import ScaledTranslation
 
     inward, va, ha = (-1, "top", "left") if corner == "upper left" else (1, "bottom", "right")
     if text:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibrant._arrays import Float64
-from calibrant._checks import CalibrationWarning, check_positive
+from calibrant._core.arrays import Float64
+from calibrant._core.checks import CalibrationWarning, check_positive
 from calibrant.calibrators import TemperatureScaling
 from calibrant.metrics import get_metric
 from calibrant.plots._inputs import full_predictions
@@ -56,9 +56,12 @@ def temperature_curve(
         _fitted(p) if fitted is None else (check_positive("fitted", fitted, example=1.5), "")
     )
     temperatures = _temperatures(fit)
-    values = np.array([
-        known.function(TemperatureScaling(temperature=float(t)).transform(p)) for t in temperatures
-    ])  # fmt: skip
+    values = np.array(
+        [
+            known.function(TemperatureScaling(temperature=float(t)).transform(p))
+            for t in temperatures
+        ]
+    )
     ax = axes(ax)
     ax.plot(temperatures, values, color=COLOURS[0], linewidth=1.8, label=known.label)
     ax.axvline(
@@ -98,13 +101,19 @@ def _mark_best(
     usable = np.where(np.isfinite(values), values, worst)
     best = int(usable.argmax() if higher else usable.argmin())
     value = f"{100 * values[best]:.2f} %" if percent else f"{values[best]:.3g}"
-    ax.plot(temperatures[best], values[best], color="black", marker="D", linestyle="none",
-            label=f"best: {value} at T = {temperatures[best]:.3g}")  # fmt: skip
+    ax.plot(
+        temperatures[best],
+        values[best],
+        color="black",
+        marker="D",
+        linestyle="none",
+        label=f"best: {value} at T = {temperatures[best]:.3g}",
+    )
 
 
 def _plain_ticks(ax: Axes) -> None:
     """0.5, 1, 2 instead of powers of ten."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter  # noqa: PLC0415
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calibrant._arrays import Float64, to_floats, to_numpy
-from calibrant._checks import check_bins, check_choice, check_count, near_name, refuse
-from calibrant.inference import summarise
+from calibrant._core.arrays import Float64, to_floats, to_numpy
+from calibrant._core.checks import check_bins, check_choice, check_count, near_name, refuse
 from calibrant.plots._curves import LearnedGroup, learned_groups
 from calibrant.plots._inputs import named
 from calibrant.plots._style import (
@@ -25,6 +24,7 @@ from calibrant.plots._style import (
     shown,
     whole_numbers,
 )
+from calibrant.results import summarise_runs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -187,7 +187,7 @@ class Curve:
                 if value is not None and math.isfinite(value):
                     mine.append(float(value))
         order = sorted(values)
-        summaries = [summarise(values[epoch] or [math.nan]) for epoch in order]
+        summaries = [summarise_runs(values[epoch] or [math.nan]) for epoch in order]
         return cls(
             np.array(order),
             np.array([summary.mean for summary in summaries]),
@@ -199,8 +199,14 @@ def _draw_curve(ax: Axes, curve: Curve, style: dict[str, Any], label: str) -> No
     every = max(1, len(curve.epoch) // 10)
     ax.plot(curve.epoch, curve.mean, **style, markevery=every, label=label or None)
     if np.isfinite(curve.error).any():
-        ax.fill_between(curve.epoch, curve.mean - curve.error, curve.mean + curve.error,
-                        color=style["color"], alpha=0.2, linewidth=0)  # fmt: skip
+        ax.fill_between(
+            curve.epoch,
+            curve.mean - curve.error,
+            curve.mean + curve.error,
+            color=style["color"],
+            alpha=0.2,
+            linewidth=0,
+        )
 
 
 def _as_runs(runs: Any) -> dict[str, list[pa.Table]]:

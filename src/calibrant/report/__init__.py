@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calibrant._checks import (
+from calibrant._core.checks import (
     check_bins,
     check_count,
     check_fraction,
     check_seed,
     refuse,
 )
-from calibrant.inference._intervals import LEAST_DRAWS
+from calibrant.inference._resampling import LEAST_DRAWS
 from calibrant.predictions import Confidences, Predictions
 from calibrant.report._judge import Settings, data_of_models, judge_models
 from calibrant.report._models_page import body_of_models
@@ -122,7 +122,7 @@ def write_study_report(
     ...     (Path(name) / "report.html").stat().st_size < 6_000_000
     True
     """
-    from calibrant.results import read_all  # noqa: PLC0415 - Arrow costs 0.1 s to import
+    from calibrant.results import read_all
 
     _check_target(path)
     table = read_all(folder, labels=None if study is None else study.labels)

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from calibrant._checks import CalibrationWarning
+from calibrant._core.checks import CalibrationWarning
 from calibrant.calibrators import Selection, TemperatureScaling, select_calibrator
 from calibrant.calibrators._composite import out_of_fold
 from calibrant.calibrators._selection import NONE
@@ -80,9 +80,13 @@ def advise(
         warnings.simplefilter("ignore", CalibrationWarning)  # the selection's verdict notes it
         after = out_of_fold(selection.calibrator, p, None, FOLDS, seed)
     values, found = paired_differences(
-        {"after": after, "before": p}, JUDGED, options={"ece": {"bins": bins}}, level=level,
-        replicates=replicates, seed=seed,
-    )  # fmt: skip
+        {"after": after, "before": p},
+        JUDGED,
+        options={"ece": {"bins": bins}},
+        level=level,
+        replicates=replicates,
+        seed=seed,
+    )
     return Advice(selection, values, {difference.metric: difference for difference in found})
 
 

@@ -46,10 +46,16 @@ def worst_classes(p: Predictions, *, level: float = 0.95) -> list[ClassGap]:
     hits = np.bincount(p.predicted, weights=p.correct.astype(np.float64), minlength=size)
     low, high = wilson_interval(hits.astype(np.float64), count, level)
     found = [
-        ClassGap(int(k), int(count[k]), float(said[k] / count[k]), float(hits[k] / count[k]),
-                 float(low[k]), float(high[k]))
+        ClassGap(
+            int(k),
+            int(count[k]),
+            float(said[k] / count[k]),
+            float(hits[k] / count[k]),
+            float(low[k]),
+            float(high[k]),
+        )
         for k in np.flatnonzero(count)
-    ]  # fmt: skip
+    ]
     return sorted(found, key=lambda c: (-c.beyond, -abs(c.gap), c.index))
 
 

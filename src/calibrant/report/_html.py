@@ -61,8 +61,15 @@ def section(key: str, title: str, *inside: object) -> Html:
 
 def chart(key: str, label: str, size: str) -> Html:
     """Room for a chart, with a text that stands for it and a line that says what is pointed at."""
-    plot = tag("div", id=key, class_=f"chart {size}", role="img", aria_label=label, tabindex="0",
-               aria_describedby=f"{key}-said")  # fmt: skip
+    plot = tag(
+        "div",
+        id=key,
+        class_=f"chart {size}",
+        role="img",
+        aria_label=label,
+        tabindex="0",
+        aria_describedby=f"{key}-said",
+    )
     hint = "Point at it, or focus it and use the arrow keys."
     said = tag("p", hint, id=f"{key}-said", class_="said", aria_live="polite")
     return tag("figure", plot, tag("figcaption", label), said)

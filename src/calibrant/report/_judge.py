@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
-from calibrant._checks import InputError, refuse
+from calibrant._core.checks import InputError, refuse
+from calibrant._measure import Comparison, Panel, compare, measure
 from calibrant.inference import ece_test
-from calibrant.measure import Comparison, Panel, compare, measure
 from calibrant.metrics._sample import check_measurable
 from calibrant.predictions import Confidences, Predictions
 from calibrant.report._advice import Advice, advise
@@ -118,7 +118,8 @@ def _compared(
 
 def data_of_models(found: Findings, settings: Settings) -> dict[str, Any]:
     """What the scripts of the page need."""
-    models = [{"name": j.name, "best": j.best, "reach": found.reach, **j.live}
-              for j in found.models]  # fmt: skip
+    models = [
+        {"name": j.name, "best": j.best, "reach": found.reach, **j.live} for j in found.models
+    ]
     z = NormalDist().inv_cdf((1 + settings.level) / 2)
     return {"bins": settings.bins, "z": z, "models": models}

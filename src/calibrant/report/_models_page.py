@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 
 from calibrant import metrics as m
+from calibrant._core.formatting import show, show_bounds, show_p
+from calibrant._measure import Comparison
 from calibrant.inference import Difference, Interval
-from calibrant.measure import Comparison, show, show_bounds, show_p
 from calibrant.predictions import Confidences, Predictions
 from calibrant.report._advice import FOLDS
 from calibrant.report._cases import class_name, confident_mistakes, sample_ids, worst_classes
@@ -86,11 +87,18 @@ def _swatch(index: int) -> Html:
 def _who_wins(found: Comparison) -> list[Html]:
     """A line a pair of models, by their ECE."""
     lines = [
-        tag("p", name_of(d.first), " or ", name_of(d.second), "? ", name_of(found.verdict(d)),
-            f". The ECE differs by {_shown(d)} ({_bounds(d)}).")
+        tag(
+            "p",
+            name_of(d.first),
+            " or ",
+            name_of(d.second),
+            "? ",
+            name_of(found.verdict(d)),
+            f". The ECE differs by {_shown(d)} ({_bounds(d)}).",
+        )
         for d in found.differences
         if d.metric == "ece"
-    ]  # fmt: skip
+    ]
     return [*lines, tag("p", found.summary())]
 
 
@@ -100,7 +108,7 @@ def _shown(d: Difference) -> str:
 
 def _bounds(d: Difference) -> str:
     bounds = Interval(d.value, d.low, d.high, d.level)
-    return show_bounds(bounds, percent=m.METRICS[d.metric].percent, signed=True)
+    return show_bounds(bounds.low, bounds.high, percent=m.METRICS[d.metric].percent, signed=True)
 
 
 # --- what moves -------------------------------------------------------------------------------
@@ -113,8 +121,11 @@ def _explorer(judged: Sequence[Judged], settings: Settings, reach: float) -> Htm
         "Move the temperature to see what dividing all logits by one number does: above 1 it makes "
         "the model more cautious, below 1 bolder."
     )
-    head = ["model", *map(number_head, ("ECE", "NLL", "mean confidence", "accuracy")),
-            number_head("lowest NLL at")]  # fmt: skip
+    head = [
+        "model",
+        *map(number_head, ("ECE", "NLL", "mean confidence", "accuracy")),
+        number_head("lowest NLL at"),
+    ]
     rows = [_readout_row(index, j, reach) for index, j in enumerate(judged)]
     readout = table("At T = 1 in bins of equal width", head, rows, kind="readout")
     return section(
@@ -134,10 +145,15 @@ def _explorer(judged: Sequence[Judged], settings: Settings, reach: float) -> Htm
 
 def _controls(judged: Sequence[Judged], settings: Settings, reach: float) -> Html:
     toggles = [
-        tag("label", Html(f'<input type="checkbox" checked data-model="{index}">'), _swatch(index),
-            name_of(j.name), class_="toggle")
+        tag(
+            "label",
+            Html(f'<input type="checkbox" checked data-model="{index}">'),
+            _swatch(index),
+            name_of(j.name),
+            class_="toggle",
+        )
         for index, j in enumerate(judged)
-    ]  # fmt: skip
+    ]
     several = f"<fieldset><legend>Models</legend>{''.join(toggles)}</fieldset>"
     fixed = "disabled" if all(j.best is None for j in judged) else ""
     best = '<button type="button" id="temperature-best">Each at its best</button>'
@@ -215,7 +231,9 @@ def _panels(judged: Sequence[Judged], settings: Settings) -> Html:
             if found is None:
                 cells.append(number("–"))
                 continue
-            bounds = tag("small", f" ({show_bounds(found, percent=metric.percent)})")
+            bounds = tag(
+                "small", f" ({show_bounds(found.low, found.high, percent=metric.percent)})"
+            )
             shown = as_html(show(found.value, percent=metric.percent))
             cells.append(tag("td", shown, bounds, class_="number"))
         rows.append([*cells, "" if metric.better == "neither" else metric.better])
@@ -229,11 +247,16 @@ def _comparison(found: Comparison | str | None) -> Html:
     if isinstance(found, str):
         return section("comparison", "Comparison", tag("p", found))
     rows = [
-        [row_name(name_of(d.first), " − ", name_of(d.second)), m.METRICS[d.metric].label,
-         number(_shown(d), d.value), number(_bounds(d), d.low),
-         number(show_p(d.adjusted), d.adjusted), name_of(found.verdict(d))]
+        [
+            row_name(name_of(d.first), " − ", name_of(d.second)),
+            m.METRICS[d.metric].label,
+            number(_shown(d), d.value),
+            number(_bounds(d), d.low),
+            number(show_p(d.adjusted), d.adjusted),
+            name_of(found.verdict(d)),
+        ]
         for d in found.differences
-    ]  # fmt: skip
+    ]
     words = (
         "The same samples, resampled together for all models, so what they share cancels. "
         f"P-values are corrected for the number of rows (Holm). "
@@ -246,18 +269,26 @@ def _comparison(found: Comparison | str | None) -> Html:
 
 def _repairs(judged: Sequence[Judged]) -> Html:
     tables = []
-    head = ["calibrator", *map(number_head, ("NLL out of fold", "behind the best",
-            "learned numbers")), "verdict"]  # fmt: skip
+    head = [
+        "calibrator",
+        *map(number_head, ("NLL out of fold", "behind the best", "learned numbers")),
+        "verdict",
+    ]
     for j in judged:
         if j.advice.selection is None:
             continue
         rows = [
-            [row_name(TITLES.get(c.name, c.name)),
-             number("–" if math.isnan(c.loss) else f"{c.loss:.4f}", c.loss),
-             number("–" if math.isnan(c.behind) else f"{c.behind:.4f} ± {c.error:.4f}", c.behind),
-             number(f"{c.parameters:,}", c.parameters), c.verdict]
+            [
+                row_name(TITLES.get(c.name, c.name)),
+                number("–" if math.isnan(c.loss) else f"{c.loss:.4f}", c.loss),
+                number(
+                    "–" if math.isnan(c.behind) else f"{c.behind:.4f} ± {c.error:.4f}", c.behind
+                ),
+                number(f"{c.parameters:,}", c.parameters),
+                c.verdict,
+            ]
             for c in j.advice.selection.candidates
-        ]  # fmt: skip
+        ]
         tables.append(table(f"Tried for {isolated(j.name)}", head, rows, kind="sortable"))
     if not tables:
         return Html("")
@@ -271,21 +302,30 @@ def _repairs(judged: Sequence[Judged]) -> Html:
 
 def _classes(judged: Sequence[Judged], settings: Settings) -> Html:
     tables = []
-    head = ["predicted class", *map(number_head, ("samples", "says", "is right",
-            f"{100 * settings.level:g} % interval", "gap")), ""]  # fmt: skip
+    head = [
+        "predicted class",
+        *map(
+            number_head,
+            ("samples", "says", "is right", f"{100 * settings.level:g} % interval", "gap"),
+        ),
+        "",
+    ]
     for j in judged:
         if not isinstance(j.p, Predictions):
             continue
         worst = worst_classes(j.p, level=settings.level)
         rows = [
-            [row_name(name_of(class_name(j.p, c.index))), number(f"{c.count:,}", c.count),
-             number(show(c.confidence, percent=True), c.confidence),
-             number(show(c.accuracy, percent=True), c.accuracy),
-             number(f"{100 * c.low:.1f} … {100 * c.high:.1f} %", c.low),
-             number(show(c.gap, percent=True, signed=True), c.gap),
-             "beyond chance" if c.beyond > 0 else "may be chance"]
+            [
+                row_name(name_of(class_name(j.p, c.index))),
+                number(f"{c.count:,}", c.count),
+                number(show(c.confidence, percent=True), c.confidence),
+                number(show(c.accuracy, percent=True), c.accuracy),
+                number(f"{100 * c.low:.1f} … {100 * c.high:.1f} %", c.low),
+                number(show(c.gap, percent=True, signed=True), c.gap),
+                "beyond chance" if c.beyond > 0 else "may be chance",
+            ]
             for c in worst[:MOST_CLASSES]
-        ]  # fmt: skip
+        ]
         caption = f"{isolated(j.name)}: {len(rows):,} of {len(worst):,} predicted classes"
         tables.append(table(caption, head, rows, kind="sortable"))
     if not tables:

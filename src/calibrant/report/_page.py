@@ -17,15 +17,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from calibrant import __version__
-from calibrant._extras import import_extra
-from calibrant._files import replacing
+from calibrant._core.extras import import_extra
+from calibrant._core.files import replacing
 from calibrant.report._html import Html, as_html
 
 SCRIPTS = ("numbers.js", "charts.js", "tables.js", "models.js", "study.js", "report.js")
 JAVASCRIPT = {
-    "f8": "Float64Array", "f4": "Float32Array", "u4": "Uint32Array", "i4": "Int32Array",
-    "i2": "Int16Array", "u1": "Uint8Array",
-}  # fmt: skip
+    "f8": "Float64Array",
+    "f4": "Float32Array",
+    "u4": "Uint32Array",
+    "i4": "Int32Array",
+    "i2": "Int16Array",
+    "u1": "Uint8Array",
+}
 
 
 def packed(values: ArrayLike, kind: str) -> dict[str, Any]:
@@ -60,10 +64,15 @@ def write_page(path: str | Path, *, title: str, body: Html, data: Mapping[str, A
     script = f"(async () => {{\n'use strict';\n{own}\n}})();\n"
     plotly, plotly_hash = _plotly()
     page = Template(_part("template.html")).substitute(
-        title=as_html(title), version=as_html(__version__), style=_part("report.css"), body=body,
-        data=as_json(data), plotly=plotly, script=script,
+        title=as_html(title),
+        version=as_html(__version__),
+        style=_part("report.css"),
+        body=body,
+        data=as_json(data),
+        plotly=plotly,
+        script=script,
         policy=f"'{_hash(script)}' '{plotly_hash}'",
-    )  # fmt: skip
+    )
     with replacing(path) as temporary:
         temporary.write_text(page, encoding="utf-8", newline="\n")
 

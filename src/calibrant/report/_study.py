@@ -10,18 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calibrant._arrays import Float64
-from calibrant._checks import refuse
-from calibrant.inference import summarise
+from calibrant._core.arrays import Float64
+from calibrant._core.checks import refuse
 from calibrant.metrics import METRICS
 from calibrant.report._html import clean
 from calibrant.report._page import packed
+from calibrant.results import summarise_runs
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-DIMENSIONS = {"data": "data", "model": "network", "objective": "objective",
-              "calibrator": "calibrator", "part": "samples"}  # fmt: skip
+DIMENSIONS = {
+    "data": "data",
+    "model": "network",
+    "objective": "objective",
+    "calibrator": "calibrator",
+    "part": "samples",
+}
 NONE, TEST, CALIBRATION, TEMPERATURE = "none", "test", "calibration", "temperature"
 MOST_ROWS = 50_000
 Key = tuple[str, ...]
@@ -101,23 +106,29 @@ def data_of_study(cells: Cells) -> dict[str, Any]:
     for key in cells.metrics:
         found = [_mean_and_spread(cells.of(row, key)) for row in cells.rows]
         known = METRICS.get(key)
-        metrics.append({
-            "key": key,
-            "label": key if known is None else known.label,
-            "percent": known is not None and known.percent,
-            "better": "neither" if known is None else known.better,
-            "mean": packed([mean for mean, _ in found], "f8"),
-            "spread": packed([spread for _, spread in found], "f8"),
-        })  # fmt: skip
+        metrics.append(
+            {
+                "key": key,
+                "label": key if known is None else known.label,
+                "percent": known is not None and known.percent,
+                "better": "neither" if known is None else known.better,
+                "mean": packed([mean for mean, _ in found], "f8"),
+                "spread": packed([spread for _, spread in found], "f8"),
+            }
+        )
     seeds = packed([len(cells.seeds(row)) for row in cells.rows], "u4")
-    return {"dimensions": dimensions, "metrics": metrics, "seeds": seeds,
-            "families": families(parts)}  # fmt: skip
+    return {
+        "dimensions": dimensions,
+        "metrics": metrics,
+        "seeds": seeds,
+        "families": families(parts),
+    }
 
 
 def _mean_and_spread(values: Float64) -> tuple[float, float]:
     if not len(values):
         return math.nan, math.nan
-    found = summarise(values)
+    found = summarise_runs(values)
     return found.mean, found.std
 
 
@@ -134,10 +145,13 @@ def families(parts: Sequence[str]) -> list[dict[str, Any]]:
         if match:
             levels.setdefault(match[1], []).append((int(match[2]), part))
     found: list[dict[str, Any]] = [
-        {"name": name, "parts": [*first, *(part for _, part in sorted(some))],
-         "levels": [*(0 for _ in first), *(level for level, _ in sorted(some))]}
+        {
+            "name": name,
+            "parts": [*first, *(part for _, part in sorted(some))],
+            "levels": [*(0 for _ in first), *(level for level, _ in sorted(some))],
+        }
         for name, some in levels.items()
-    ]  # fmt: skip
+    ]
     leveled = {part for some in levels.values() for _, part in some}
     rest = [part for part in parts if part not in leveled and part != TEST]
     if rest:

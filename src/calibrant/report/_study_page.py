@@ -22,7 +22,7 @@ def body_of_study(cells: Cells, table: pa.Table, study: Study | None) -> Html:
 
 
 def _verdict(cells: Cells, table: pa.Table, study: Study | None) -> Html:
-    from calibrant.study import findings  # noqa: PLC0415 - the study layer loads slowly
+    from calibrant.study import findings
 
     runs = len(set(table["run"].to_pylist()))
     seeds = len({seed for row in cells.rows for seed in cells.seeds(row)})
@@ -30,10 +30,14 @@ def _verdict(cells: Cells, table: pa.Table, study: Study | None) -> Html:
         seeds, "seed"
     )
     cards = [
-        tag("article", tag("h3", name_of(data), ", ", name_of(model)),
-            tag("ul", *(tag("li", name_of(line)) for line in lines)), class_="card")
+        tag(
+            "article",
+            tag("h3", name_of(data), ", ", name_of(model)),
+            tag("ul", *(tag("li", name_of(line)) for line in lines)),
+            class_="card",
+        )
         for (data, model), lines in findings(table, study).items()
-    ]  # fmt: skip
+    ]
     return section("verdict", "Verdict", tag("p", size, class_="note"), *cards)
 
 
@@ -50,8 +54,14 @@ def _settings() -> Html:
         '<form class="controls" id="filters" aria-label="Which settings are shown">'
         '<label>contains <input type="search" id="search" autocomplete="off"></label></form>'
     )
-    room = tag("div", id="study-table", class_="wide", tabindex="0", role="region",
-               aria_label="Settings and their metrics")  # fmt: skip
+    room = tag(
+        "div",
+        id="study-table",
+        class_="wide",
+        tabindex="0",
+        role="region",
+        aria_label="Settings and their metrics",
+    )
     count = tag("p", id="table-count", class_="note", aria_live="polite")
     more = Html('<button type="button" id="show-all" hidden>Show all</button>')
     return section("table", "All settings", tag("p", words), controls, count, room, more)

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.polynomial.chebyshev import chebvander
 
-from calibrant._arrays import Float, Float64, Int, over_chunks
-from calibrant._checks import CalibrationWarning
+from calibrant._core.arrays import Float, Float64, Int, over_chunks
+from calibrant._core.checks import CalibrationWarning
 from calibrant.calibrators import TemperatureScaling
 from calibrant.metrics._sample import rank
 from calibrant.predictions import Confidences, Predictions

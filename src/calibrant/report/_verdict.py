@@ -8,8 +8,8 @@ from statistics import NormalDist
 
 import numpy as np
 
+from calibrant._core.formatting import show_p
 from calibrant.inference import CalibrationTest, Difference, Interval
-from calibrant.measure import show_p
 from calibrant.metrics._binned import wilson_interval
 from calibrant.predictions import Confidences, Predictions
 from calibrant.report._advice import FOLDS, Advice
@@ -22,10 +22,13 @@ NARROW = 0.02
 FEWEST = 20
 TITLES = {
     "none": "as it is",
-    "temperature": "temperature scaling", "ensemble_temperature": "ensemble temperature scaling",
-    "vector": "vector scaling", "structured_vector": "structured vector scaling",
-    "structured_matrix": "structured matrix scaling", "beta": "beta calibration",
-}  # fmt: skip
+    "temperature": "temperature scaling",
+    "ensemble_temperature": "ensemble temperature scaling",
+    "vector": "vector scaling",
+    "structured_vector": "structured vector scaling",
+    "structured_matrix": "structured matrix scaling",
+    "beta": "beta calibration",
+}
 
 
 @dataclass(frozen=True)

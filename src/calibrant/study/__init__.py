@@ -1,13 +1,13 @@
 """Studies: losses × networks × data × post-hoc × shift × seeds from one file, resumable."""
 
 from calibrant.study._execute import StudyError
+from calibrant.study._findings import answer, findings
 from calibrant.study._local import Local
 from calibrant.study._ray import Ray
 from calibrant.study._run import Executor, Status, run_study, status
 from calibrant.study._select import Candidate, Choice, select
 from calibrant.study._spec import Evaluation, Run, Study
 from calibrant.study._tune import Trial, Tuned, tune
-from calibrant.study._words import answer, findings
 
 __all__ = [
     "Candidate",

@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._checks import CalibrationWarning, InputError
-from calibrant._files import FILE_ERRORS, npy_bytes, read_array, write_bytes
+from calibrant._core.checks import CalibrationWarning, InputError
+from calibrant._core.files import DAMAGE, npy_bytes, write_bytes
 from calibrant.data import Dataset, corrupt, load, load_shift
-from calibrant.data._table import parse_shift
+from calibrant.data._registry import parse_shift
+from calibrant.io import read_array
 from calibrant.predictions import Predictions
 from calibrant.results import Store
-from calibrant.study._known import GENERATED, filled
 from calibrant.study._spec import Evaluation, Run, fingerprint
+from calibrant.study._validate import GENERATED, filled
 
 TEST, CALIBRATION = "test", "calibration"
-DAMAGE: tuple[type[Exception], ...] = (*FILE_ERRORS, InputError)
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 
 
@@ -49,18 +49,26 @@ def execute(run: Run, evaluation: Evaluation, store: Store, dataset: Dataset | N
             kept, trained_in = keep_logits(run, evaluation, store.run_folder(run.key), dataset)
             features = _keep_features(run, evaluation, store.run_folder(run.key), dataset)
             rows = evaluate(run, evaluation, kept, features)
-            facts = {"label": run.name, "evaluation": described(evaluation),
-                     "train_seconds": trained_in or known.get("train_seconds", 0.0),
-                     "seconds": time.perf_counter() - start}  # fmt: skip
+            facts = {
+                "label": run.name,
+                "evaluation": described(evaluation),
+                "train_seconds": trained_in or known.get("train_seconds", 0.0),
+                "seconds": time.perf_counter() - start,
+            }
             store.write(run.key, rows, facts)
         except Exception as error:
             disk = disk_error(error)
             if disk is not None:
                 raise disk from None
-            store.fail(run.key, {
-                "run": str(run), "error": f"{type(error).__name__}: {error}",
-                "traceback": traceback.format_exc(), "time": time.time(),
-            })  # fmt: skip
+            store.fail(
+                run.key,
+                {
+                    "run": str(run),
+                    "error": f"{type(error).__name__}: {error}",
+                    "traceback": traceback.format_exc(),
+                    "time": time.time(),
+                },
+            )
     return True
 
 
@@ -84,18 +92,25 @@ def keep_logits(
     kept = {part: _read(folder / file_name(part)) for part in wanted}
     if not any(p is None for p in kept.values()):
         return {part: p for part, p in kept.items() if p is not None}, 0.0
-    from calibrant.train import get_recipe, is_finished, predict, train  # noqa: PLC0415 - PyTorch
+    from calibrant.train import get_recipe, is_finished, predict, train
 
     start, seconds = time.perf_counter(), 0.0
     data = dataset or load(run.data, **run.data_options)
     recipe = dict(run.recipe)
     if kept[TEST] is None or kept[CALIBRATION] is None or not is_finished(folder):
         trained = train(
-            data, model=run.model, objective=run.objective, seed=run.seed,
-            recipe=get_recipe(recipe.pop("name"), **recipe), model_options=run.model_options,
-            calibration=run.calibration, train_size=run.train_size, precision=run.precision,
-            out=folder, telemetry=run.telemetry,
-        )  # fmt: skip
+            data,
+            model=run.model,
+            objective=run.objective,
+            seed=run.seed,
+            recipe=get_recipe(recipe.pop("name"), **recipe),
+            model_options=run.model_options,
+            calibration=run.calibration,
+            train_size=run.train_size,
+            precision=run.precision,
+            out=folder,
+            telemetry=run.telemetry,
+        )
         kept |= trained.predictions
         seconds = time.perf_counter() - start
     for shift in evaluation.shifts:
@@ -118,7 +133,7 @@ def _keep_features(
         path = folder / f"features-{Path(file_name(part)).stem}.npy"
         kept = _read_features(path)
         if kept is None:
-            from calibrant.train import extract_features  # noqa: PLC0415 - loads PyTorch
+            from calibrant.train import extract_features
 
             data = dataset or load(run.data, **run.data_options)
             own = part in (CALIBRATION, TEST)
@@ -135,7 +150,7 @@ def _read_features(path: Path) -> NDArray[np.float32] | None:
         return read_array(path)
     except FileNotFoundError:
         return None
-    except DAMAGE:
+    except DAMAGE + (InputError,):  # noqa: RUF005 - mypy does not see through the star
         _warn_damaged(path)
         return None
 
@@ -197,8 +212,13 @@ def evaluate(
     A fitted temperature is a row of its own, as the metric ``temperature`` of the calibration
     samples.
     """
-    place = {"run": run.key, "data": run.data, "model": run.model, "objective": run.name,
-             "seed": run.seed}  # fmt: skip
+    place = {
+        "run": run.key,
+        "data": run.data,
+        "model": run.model,
+        "objective": run.name,
+        "seed": run.seed,
+    }
     rows = []
     for label in evaluation.calibrators:
         here = {**place, "calibrator": label}
@@ -230,7 +250,7 @@ def described(evaluation: Evaluation) -> dict[str, Any]:
         "shift_files": [file_name(shift) for shift in evaluation.shifts],
         "metrics": {label: dict(spec) for label, spec in evaluation.metrics.items()},
         "calibrators": {label: dict(spec) for label, spec in evaluation.calibrators.items()},
-    }  # fmt: skip
+    }
 
 
 def is_complete(facts: Mapping[str, Any] | None, asked: Mapping[str, Any]) -> bool:

@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from calibrant._arrays import num_threads
-from calibrant._checks import CalibrationWarning, InputError, check_count
-from calibrant._files import read_json, write_bytes
+from calibrant._core.arrays import num_threads
+from calibrant._core.checks import CalibrationWarning, InputError, check_count
+from calibrant._core.files import read_json, write_bytes
 from calibrant.results import Store
 from calibrant.study._execute import StudyError, execute
 from calibrant.study._processes import Worker, WorkerDied, answered, crew
@@ -173,9 +173,9 @@ class _EnoughError(Exception):
 
 def _time_steps(run: Run, data: Path, threads: int) -> float:
     """Seconds of a training step: a second of them, or two steps if they are slow."""
-    import torch  # noqa: PLC0415
+    import torch
 
-    from calibrant.train import Moment, Recipe, train  # noqa: PLC0415
+    from calibrant.train import Moment, Recipe, train
 
     torch.set_num_threads(threads)
     seen: list[tuple[int, float]] = []
@@ -189,9 +189,14 @@ def _time_steps(run: Run, data: Path, threads: int) -> float:
     recipe = Recipe(epochs=1000, batch_size=64, schedule="constant", learning_rate=1e-3)
     with suppress(_EnoughError):
         train(
-            dataset, model=run.model, recipe=recipe, calibration=1, telemetry=False,
-            train_size=min(256, len(dataset.y_train) // 2), model_options=run.model_options,
+            dataset,
+            model=run.model,
+            recipe=recipe,
+            calibration=1,
+            telemetry=False,
+            train_size=min(256, len(dataset.y_train) // 2),
+            model_options=run.model_options,
             report=report,
-        )  # fmt: skip
+        )
     (first, start), (last, end) = seen[0], seen[-1]
     return (end - start) / (last - first)

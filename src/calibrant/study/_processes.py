@@ -131,7 +131,7 @@ def _serve(driver: Any, threads: int) -> None:
     """The life of a worker."""
     os.setpgid(0, 0)
     threading.Thread(target=_die_with_driver, daemon=True).start()
-    import torch  # noqa: PLC0415 - loaded in the fork server
+    import torch
 
     torch.set_num_threads(threads)
     driver.send(STARTED)

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibrant._checks import CalibrationWarning, check_count, refuse
-from calibrant._extras import import_extra
-from calibrant._files import write_bytes
-from calibrant._stopping import reinstall
+from calibrant._core.checks import CalibrationWarning, check_count, refuse
+from calibrant._core.extras import import_extra
+from calibrant._core.files import write_bytes
+from calibrant._core.stopping import reinstall
 from calibrant.data import Dataset, load
 from calibrant.results import Store
 from calibrant.study._execute import StudyError, disk_error, execute
@@ -204,7 +204,7 @@ def _task(
     run: Run, evaluation: Evaluation, dataset: Dataset, threads: int, kept: Files
 ) -> dict[str, Files]:
     """Execute a run in a folder of its own on the worker, and return its files."""
-    import torch  # noqa: PLC0415
+    import torch
 
     torch.set_num_threads(threads)
     with tempfile.TemporaryDirectory() as name:
@@ -230,9 +230,10 @@ def _files(folder: Path) -> Files:
 def _bring_home(found: dict[str, Files], run: Run, store: Store) -> None:
     """Write what a worker returned; the result last."""
     targets = {
-        "runs": store.run_folder(run.key), "failed": store.folder / "failed",
+        "runs": store.run_folder(run.key),
+        "failed": store.folder / "failed",
         "results": store.folder / "results",
-    }  # fmt: skip
+    }
     for kind, target in targets.items():
         target.mkdir(parents=True, exist_ok=True)
         for name, content in found[kind].items():

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from calibrant._extras import need_extra
-from calibrant._stopping import resumable
+from calibrant._core.extras import need_extra
+from calibrant._core.stopping import resumable
 from calibrant.results import Store
 from calibrant.study._execute import StudyError, described, is_complete
-from calibrant.study._known import check_training
 from calibrant.study._local import Local
 from calibrant.study._spec import Evaluation, Run, Study
+from calibrant.study._validate import check_training
 
 State = Literal["done", "running", "failed", "missing"]
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -153,10 +153,15 @@ def _work(
                     elsewhere.append(run)
                     continue
                 if outcome == "died" and store.failure(run.key) is None:
-                    store.fail(run.key, {
-                        "run": str(run), "error": "The process that worked on it died repeatedly.",
-                        "traceback": "", "time": time.time(),
-                    })  # fmt: skip
+                    store.fail(
+                        run.key,
+                        {
+                            "run": str(run),
+                            "error": "The process that worked on it died repeatedly.",
+                            "traceback": "",
+                            "time": time.time(),
+                        },
+                    )
                 facts = store.facts(run.key)
                 states[run.key] = "done" if facts is not None else "failed"
                 seconds += [] if facts is None else [float(facts.get("seconds", 0.0))]

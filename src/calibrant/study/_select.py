@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant import metrics
-from calibrant._checks import CalibrationWarning, check_choice, is_number, refuse
+from calibrant._core.checks import CalibrationWarning, check_choice, is_number, refuse
+from calibrant._core.formatting import show
 from calibrant.calibrators import Calibrator
 from calibrant.calibrators._composite import out_of_fold
-from calibrant.inference import RunComparison, compare_runs, pareto_front
-from calibrant.measure import show
 from calibrant.predictions import Predictions
-from calibrant.results import Store
+from calibrant.results import RunComparison, Store, compare_runs, pareto_front
 from calibrant.study._execute import CALIBRATION, TEST, evaluate, file_name
 from calibrant.study._spec import Evaluation, Run, Study
 
@@ -76,9 +75,10 @@ class Choice:
             f"({len(self.candidates)} pairs in all; {self.seeds} complete).",
             _sure(self),
             "On the untouched test samples: "
-            + ", ".join(f"{name} {_shown(name, test[name])}" for name in JUDGED) + ".",
+            + ", ".join(f"{name} {_shown(name, test[name])}" for name in JUDGED)
+            + ".",
             "Pareto frontier of validation accuracy, ECE and AUROC:",
-        ]  # fmt: skip
+        ]
         lines += [
             f"  {c.name}: "
             + ", ".join(f"{n} {_shown(n, c.validation[n])}" for n in ("accuracy", "ece", "auroc"))
@@ -164,9 +164,15 @@ def _choose(
         comparison = compare_runs(ranked[0].scores, second.scores, paired=True)
     frontier.sort(key=lambda c: c.validation["ece"])
     return Choice(
-        ranked[0], second, comparison, tuple(frontier), tuple(candidates), score, within,
+        ranked[0],
+        second,
+        comparison,
+        tuple(frontier),
+        tuple(candidates),
+        score,
+        within,
         f"{len(complete)} of {len(seeds)} seeds",
-    )  # fmt: skip
+    )
 
 
 def _complete(runs: Sequence[Run], store: Store) -> set[int]:
@@ -193,11 +199,19 @@ def _candidates(
         after = [_cross_fitted(only, label, parts[CALIBRATION]) for _, parts in kept]
         validation = {n: float(np.mean([getattr(metrics, n)(p) for p in after])) for n in JUDGED}
         test = {
-            name: float(np.mean([
-                row["value"] for row in tested
-                if row["calibrator"] == label and row["metric"] == name and row["part"] == TEST
-            ])) for name in JUDGED
-        }  # fmt: skip
+            name: float(
+                np.mean(
+                    [
+                        row["value"]
+                        for row in tested
+                        if row["calibrator"] == label
+                        and row["metric"] == name
+                        and row["part"] == TEST
+                    ]
+                )
+            )
+            for name in JUDGED
+        }
         scores = np.array([getattr(metrics, score)(p) for p in after])
         run = runs[0]
         found.append(Candidate(run.data, run.model, run.name, label, scores, validation, test))

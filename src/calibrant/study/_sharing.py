@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._files import FILE_ERRORS, TEMPORARY, npy_bytes, read_json, write_bytes
+from calibrant._core.files import DAMAGE, TEMPORARY, npy_bytes, read_json, write_bytes
 from calibrant.data import Dataset, load
 from calibrant.study._spec import Run
 
@@ -36,8 +36,12 @@ def share(run: Run, folder: Path) -> Path | None:
     for name, array in arrays.items():
         if not _holds(target, name, array):
             write_bytes(_path(target, name), npy_bytes(array))
-    facts = {"name": data.name, "kind": data.kind, "classes": list(data.classes),
-             "vocabulary_size": data.meta.get("vocabulary_size")}  # fmt: skip
+    facts = {
+        "name": data.name,
+        "kind": data.kind,
+        "classes": list(data.classes),
+        "vocabulary_size": data.meta.get("vocabulary_size"),
+    }
     text = json.dumps(facts).encode()
     path = target / "facts.json"
     if not path.exists() or path.read_bytes() != text:
@@ -49,7 +53,7 @@ def _holds(folder: Path, name: str, array: NDArray[Any]) -> bool:
     """Whether a file holds an array, bit for bit."""
     try:
         found = _mapped(folder, name)
-    except FILE_ERRORS:
+    except DAMAGE:
         return False
     return (
         found.dtype == array.dtype

@@ -13,14 +13,13 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from calibrant._checks import InputError, check_count, near_name, refuse
-from calibrant._files import read_text
+from calibrant._core.checks import InputError, check_count, near_name, refuse
+from calibrant._core.files import read_text
 from calibrant.calibrators import CALIBRATORS, Calibrator, ConfidNet, TrustScore
 from calibrant.data._folder import own_path
-from calibrant.measure import PANEL
-from calibrant.metrics import get_metric
+from calibrant.metrics import default_metrics, get_metric
 from calibrant.predictions import Confidences, Predictions
-from calibrant.study._known import check_data, check_shifts, check_training, filled, placeholders
+from calibrant.study._validate import check_data, check_shifts, check_training, filled, placeholders
 
 NONE = "none"
 # A study file of hundreds of lines has a tenth of this; a chain of files seldom has three.
@@ -168,13 +167,26 @@ class Study:
         networks, recipes and precision are known to PyTorch alone, which takes seconds to load:
         ``training=False`` leaves them unchecked, and so does a machine without it.
         """
-        known = ("name", "data", "models", "objectives", "recipe", "seeds", "calibration",
-                 "train_size", "precision", "telemetry", "calibrators", "shifts", "metrics",
-                 "tune")  # fmt: skip
+        known = (
+            "name",
+            "data",
+            "models",
+            "objectives",
+            "recipe",
+            "seeds",
+            "calibration",
+            "train_size",
+            "precision",
+            "telemetry",
+            "calibrators",
+            "shifts",
+            "metrics",
+            "tune",
+        )
         for key in config:
             if key not in known:
                 raise refuse("study", f"has no setting {key!r}", "got one", near_name(key, known))
-        defaults = {"calibrators": [NONE, "temperature"], "metrics": PANEL}
+        defaults = {"calibrators": [NONE, "temperature"], "metrics": default_metrics("panel")}
         config = {**defaults, **config}
         for needed in ("data", "models", "objectives", *defaults):
             if not config.get(needed):
@@ -224,19 +236,28 @@ def _runs(config: Mapping[str, Any]) -> list[Run]:
         raise refuse("telemetry", rule, got, "Try telemetry = true.")
     recipe = _recipe(config.get("recipe", {}))
     lists: tuple[list[Any], ...] = (
-        _tables("data", config["data"]), _tables("models", config["models"]),
-        _objectives(config["objectives"]), _seeds(config.get("seeds", 1)),
-    )  # fmt: skip
+        _tables("data", config["data"]),
+        _tables("models", config["models"]),
+        _objectives(config["objectives"]),
+        _seeds(config.get("seeds", 1)),
+    )
     _check_runs(math.prod(len(values) for values in lists))
     return [
-        Run(**{
-            **shared, "data": data["name"], "data_options": _without_name(data),
-            "model": model["name"], "model_options": _without_name(model), "seed": seed,
-            "fingerprint": fingerprint(data["name"]), **method,
-            "recipe": {"name": "quick", **recipe, **method.get("recipe", {})},
-        })
+        Run(
+            **{
+                **shared,
+                "data": data["name"],
+                "data_options": _without_name(data),
+                "model": model["name"],
+                "model_options": _without_name(model),
+                "seed": seed,
+                "fingerprint": fingerprint(data["name"]),
+                **method,
+                "recipe": {"name": "quick", **recipe, **method.get("recipe", {})},
+            }
+        )
         for data, model, method, seed in itertools.product(*lists)
-    ]  # fmt: skip
+    ]
 
 
 def _check_runs(count: int) -> None:
@@ -398,5 +419,9 @@ def _check_labels(runs: Sequence[Run]) -> None:
             raise refuse("objectives", rule, f"got {run.name!r} twice", advice)
         setting = "data" if other.data_options != run.data_options else "models"
         rule = "must not name the same one twice with other options"
-        raise refuse(setting, rule, f"got {getattr(run, setting.rstrip('s'))!r}",
-                     "Make it two studies, in two folders.")  # fmt: skip
+        raise refuse(
+            setting,
+            rule,
+            f"got {getattr(run, setting.rstrip('s'))!r}",
+            "Make it two studies, in two folders.",
+        )

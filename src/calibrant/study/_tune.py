@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from calibrant import metrics
-from calibrant._checks import refuse
-from calibrant.measure import show
+from calibrant._core.checks import refuse
+from calibrant._core.formatting import show
 from calibrant.predictions import Predictions
 from calibrant.results import Store
 from calibrant.study._execute import CALIBRATION, StudyError, file_name
-from calibrant.study._known import check_objective, filled, placeholders
 from calibrant.study._run import Executor, run_study
 from calibrant.study._select import check_within
 from calibrant.study._spec import Evaluation, Run, Study
+from calibrant.study._validate import check_objective, filled, placeholders
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,12 @@ def tune(
     for name, values in lists.items():
         objectives = [text.format(**{**best, name: value}) for value in values]
         runs = [replace(run, objective=o, label="") for o in objectives for run in seeds]
-        now = run_study(replace(study, runs=tuple(runs), evaluation=_nothing()), folder,
-                        executor=executor, retry=True)  # fmt: skip
+        now = run_study(
+            replace(study, runs=tuple(runs), evaluation=_nothing()),
+            folder,
+            executor=executor,
+            retry=True,
+        )
         if now.count("done") < len(now.states):
             raise StudyError(f"{now.count('failed')} runs failed; see {folder / 'failed'}.")
         found = [

@@ -1,6 +1,6 @@
 """Training that sees calibration happen: one loop, the recipes of the papers, a record an epoch."""
 
-from calibrant._extras import import_extra
+from calibrant._core.extras import import_extra
 
 # ruff: noqa: E402 - whoever lacks the package reads how to get it, not where an import failed
 import_extra("torch", "calibrant.train")

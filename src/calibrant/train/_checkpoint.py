@@ -12,20 +12,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._checks import CalibrationWarning, InputError, refuse
-from calibrant._files import write_bytes
-from calibrant.models._table import load_tensors
+from calibrant._core.checks import CalibrationWarning, InputError, refuse
+from calibrant._core.files import write_bytes
+from calibrant.models._registry import load_tensors
 
 NAME = "checkpoint.pt"
 ADVICE = "Delete that file to start again."
 # What a checkpoint holds.
 FACTS: dict[str, type | tuple[type, ...]] = {
-    "epoch": int, "rows": list, "settings": dict, "stopped": bool, "best_score": (int, float),
+    "epoch": int,
+    "rows": list,
+    "settings": dict,
+    "stopped": bool,
+    "best_score": (int, float),
     "best_epoch": int,
-}  # fmt: skip
+}
 TENSORS: dict[str, type] = {
-    "model": dict, "optimizer": dict, "learned": Tensor, "history": dict, "best": dict,
-}  # fmt: skip
+    "model": dict,
+    "optimizer": dict,
+    "learned": Tensor,
+    "history": dict,
+    "best": dict,
+}
 
 
 class TrainingError(RuntimeError):

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from calibrant._checks import refuse
+from calibrant._core.checks import refuse
 from calibrant.data import Dataset
 from calibrant.models import build
 from calibrant.train._inputs import Inputs

@@ -45,8 +45,9 @@ class Inputs:
         self.kind, self.num_classes, self.device = dataset.kind, dataset.num_classes, device
         self.samples: dict[str, Any] = {"train": dataset.x_train, "test": dataset.x_test}
         self.labels = {
-            "train": torch.from_numpy(dataset.y_train), "test": torch.from_numpy(dataset.y_test)
-        }  # fmt: skip
+            "train": torch.from_numpy(dataset.y_train),
+            "test": torch.from_numpy(dataset.y_test),
+        }
         self.samples = {part: _held(x) for part, x in self.samples.items()}
         self.mean, self.spread = self._scale(chosen)
 
@@ -81,9 +82,12 @@ class Inputs:
         if recipe.mixup or recipe.cutmix:
             mix = mixup if recipe.mixup else cutmix
             x, y = mix(
-                self._scaled(x), y, num_classes=self.num_classes,
-                alpha=recipe.mixup or recipe.cutmix, generator=generator,
-            )  # fmt: skip
+                self._scaled(x),
+                y,
+                num_classes=self.num_classes,
+                alpha=recipe.mixup or recipe.cutmix,
+                generator=generator,
+            )
             return self._placed(x[share]), y[share].to(self.device)
         return self._ready(x[share]), y[share].to(self.device)
 

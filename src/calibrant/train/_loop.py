@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from calibrant._checks import check_seed, refuse
-from calibrant._stopping import resumable
+from calibrant._core.checks import check_seed, refuse
+from calibrant._core.stopping import resumable
 from calibrant.data import Dataset, Split, split
 from calibrant.data._splits import stratified_order
 from calibrant.losses import CorrectnessHistory, Objective, parse_objective
@@ -156,21 +156,30 @@ def train(  # noqa: PLR0913
     recipe = get_recipe(recipe) if isinstance(recipe, str) else recipe
     config = parse_objective(objective) if isinstance(objective, str) else dict(objective)
     parts: dict[str, Any] = {
-        "calibration": calibration, "train_size": train_size, "calibration_size": calibration_size,
-    }  # fmt: skip
+        "calibration": calibration,
+        "train_size": train_size,
+        "calibration_size": calibration_size,
+    }
     _check_test_labels(dataset)
     chosen = split(dataset.y_train, seed=check_seed(seed), **parts)
     folder = None if out is None else Path(out)
     found = None if folder is None else load_checkpoint(folder)
     with processes() as group:
         settings = {
-            "data": dataset.name, "data_hash": dataset.hash, "split": parts,
+            "data": dataset.name,
+            "data_hash": dataset.hash,
+            "split": parts,
             "split_hash": chosen.hash,
-            "model": model, "model_options": dict(model_options or {}), "objective": config,
-            "recipe": asdict(recipe), "seed": seed, "telemetry": telemetry,
-            "precision": _precision(precision, group, found), "processes": group.count,
+            "model": model,
+            "model_options": dict(model_options or {}),
+            "objective": config,
+            "recipe": asdict(recipe),
+            "seed": seed,
+            "telemetry": telemetry,
+            "precision": _precision(precision, group, found),
+            "processes": group.count,
             "stop": None if stop is None else asdict(stop),
-        }  # fmt: skip
+        }
         if recipe.batch_size < group.count:
             rule = f"must be at least the number of processes, {group.count}"
             raise refuse("batch_size", rule, f"got {recipe.batch_size}", "Use fewer processes.")
@@ -355,14 +364,20 @@ class _Run:
 
     def save(self, folder: Path) -> None:
         tensors = {
-            "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(),
-            "learned": self.record.learned, "history": self.history.state_dict(),
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "learned": self.record.learned,
+            "history": self.history.state_dict(),
             "best": self.best,
-        }  # fmt: skip
+        }
         facts = {
-            "epoch": self.epoch, "rows": self.rows, "settings": self.settings,
-            "stopped": self.stopped, "best_score": self.best_score, "best_epoch": self.best_epoch,
-        }  # fmt: skip
+            "epoch": self.epoch,
+            "rows": self.rows,
+            "settings": self.settings,
+            "stopped": self.stopped,
+            "best_score": self.best_score,
+            "best_epoch": self.best_epoch,
+        }
         save_checkpoint(folder, tensors, facts)
 
     def resume(self, tensors: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
@@ -399,15 +414,21 @@ class _Run:
         if self.settings["telemetry"]:
             largest = self.predict("train", chosen.train).logits.max(axis=1)
         return Trained(
-            self.model.eval(), predictions, self.rows, self.record.learned.numpy(), largest,
-            chosen, self.settings,
-        )  # fmt: skip
+            self.model.eval(),
+            predictions,
+            self.rows,
+            self.record.learned.numpy(),
+            largest,
+            chosen,
+            self.settings,
+        )
 
 
 def _load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
     """Load what the optimizer remembers, if it is of the same parameters and options."""
-    fixed = [{k: v for k, v in g.items() if k not in ("params", "lr")}
-             for g in optimizer.param_groups]  # fmt: skip
+    fixed = [
+        {k: v for k, v in g.items() if k not in ("params", "lr")} for g in optimizer.param_groups
+    ]
     optimizer.load_state_dict(saved)
     for options, group in zip(fixed, optimizer.param_groups, strict=True):
         if any(name in group and group[name] != value for name, value in options.items()):

@@ -8,7 +8,7 @@ from functools import lru_cache
 import torch
 import torch.nn.functional as F
 
-from calibrant._checks import check_choice
+from calibrant._core.checks import check_choice
 
 CHOICES = ("auto", "bf16", "fp32")
 # bf16 must be clearly faster: it costs precision, and where the processor lacks it, it is

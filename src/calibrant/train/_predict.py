@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant._checks import check_choice, refuse
+from calibrant._core.checks import check_choice, refuse
 from calibrant.data import Dataset, split
 from calibrant.models import load_weights
 from calibrant.predictions import Predictions

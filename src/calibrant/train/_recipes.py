@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from calibrant._checks import check_choice, check_count, near_name, refuse
+from calibrant._core.checks import check_choice, check_count, near_name, refuse
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,16 @@ class Recipe:
         check_count("crop", self.crop, least=0, most=1024, example=4)
         check_choice("optimizer", self.optimizer, ("sgd", "adamw", "adagrad"))
         check_choice("schedule", self.schedule, ("constant", "step", "cosine", "one_cycle"))
-        for name in ("learning_rate", "momentum", "weight_decay", "factor", "warmup", "mixup",
-                     "cutmix", "clip"):  # fmt: skip
+        for name in (
+            "learning_rate",
+            "momentum",
+            "weight_decay",
+            "factor",
+            "warmup",
+            "mixup",
+            "cutmix",
+            "clip",
+        ):
             value = getattr(self, name)
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if not number or not 0 <= value < math.inf:
@@ -101,9 +109,12 @@ class Recipe:
         """The optimiser at the largest learning rate."""
         if self.optimizer == "sgd":
             return torch.optim.SGD(
-                parameters, self.learning_rate, self.momentum, weight_decay=self.weight_decay,
+                parameters,
+                self.learning_rate,
+                self.momentum,
+                weight_decay=self.weight_decay,
                 nesterov=self.nesterov,
-            )  # fmt: skip
+            )
         kind = torch.optim.AdamW if self.optimizer == "adamw" else torch.optim.Adagrad
         return kind(parameters, self.learning_rate, weight_decay=self.weight_decay)
 
@@ -119,28 +130,62 @@ class Recipe:
 # karandikar2021 does not print its schedule; its code base divides the rate by 5 at 60, 120, 160.
 # wang2021 prints its recipe in an appendix that we do not have; steps of 0.1 are what it says.
 RECIPES: dict[str, Recipe] = {
-    "quick": Recipe(epochs=20, batch_size=64, optimizer="adamw", learning_rate=0.003,
-                    weight_decay=0.0, schedule="constant"),
+    "quick": Recipe(
+        epochs=20,
+        batch_size=64,
+        optimizer="adamw",
+        learning_rate=0.003,
+        weight_decay=0.0,
+        schedule="constant",
+    ),
     "cifar": Recipe(epochs=30, schedule="one_cycle", learning_rate=0.2, crop=4, flip=True),
     "mukhoti2020": Recipe(epochs=350, schedule="step", milestones=(150, 250), crop=4, flip=True),
-    "mukhoti2020-tiny-imagenet": Recipe(epochs=100, batch_size=64, schedule="step",
-                                        milestones=(40, 60), crop=4, flip=True),
-    "mukhoti2020-sst": Recipe(epochs=25, batch_size=25, optimizer="adagrad", learning_rate=0.05,
-                              weight_decay=1e-4, schedule="constant"),
+    "mukhoti2020-tiny-imagenet": Recipe(
+        epochs=100, batch_size=64, schedule="step", milestones=(40, 60), crop=4, flip=True
+    ),
+    "mukhoti2020-sst": Recipe(
+        epochs=25,
+        batch_size=25,
+        optimizer="adagrad",
+        learning_rate=0.05,
+        weight_decay=1e-4,
+        schedule="constant",
+    ),
     "wang2021": Recipe(epochs=200, schedule="step", milestones=(100, 150), crop=4, flip=True),
-    "wang2021-news20": Recipe(epochs=50, optimizer="adamw", learning_rate=0.001,
-                              weight_decay=0.0, schedule="step", milestones=(25, 40)),
-    "singh2021": Recipe(epochs=300, schedule="step", milestones=(150, 225), factor=0.2, crop=4,
-                        flip=True),
-    "singh2021-ls-fl": Recipe(epochs=300, schedule="step", milestones=(150, 225), crop=4,
-                              flip=True),
-    "singh2021-imagenet": Recipe(epochs=100, batch_size=256, weight_decay=1e-4, schedule="step",
-                                 milestones=(30, 60, 90), flip=True),
-    "karandikar2021": Recipe(epochs=200, schedule="step", milestones=(60, 120, 160), factor=0.2,
-                             crop=4, flip=True),
-    "karandikar2021-imagenet": Recipe(epochs=90, batch_size=256, weight_decay=1e-4,
-                                      schedule="step", milestones=(30, 60, 80), flip=True),
-}  # fmt: skip
+    "wang2021-news20": Recipe(
+        epochs=50,
+        optimizer="adamw",
+        learning_rate=0.001,
+        weight_decay=0.0,
+        schedule="step",
+        milestones=(25, 40),
+    ),
+    "singh2021": Recipe(
+        epochs=300, schedule="step", milestones=(150, 225), factor=0.2, crop=4, flip=True
+    ),
+    "singh2021-ls-fl": Recipe(
+        epochs=300, schedule="step", milestones=(150, 225), crop=4, flip=True
+    ),
+    "singh2021-imagenet": Recipe(
+        epochs=100,
+        batch_size=256,
+        weight_decay=1e-4,
+        schedule="step",
+        milestones=(30, 60, 90),
+        flip=True,
+    ),
+    "karandikar2021": Recipe(
+        epochs=200, schedule="step", milestones=(60, 120, 160), factor=0.2, crop=4, flip=True
+    ),
+    "karandikar2021-imagenet": Recipe(
+        epochs=90,
+        batch_size=256,
+        weight_decay=1e-4,
+        schedule="step",
+        milestones=(30, 60, 80),
+        flip=True,
+    ),
+}
 
 
 def get_recipe(name: str, **changes: Any) -> Recipe:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from calibrant._checks import refuse
-from calibrant._files import npy_bytes, read_json, replacing, write_bytes
+from calibrant._core.checks import refuse
+from calibrant._core.files import npy_bytes, read_json, replacing, write_bytes
 from calibrant.train._checkpoint import is_whole, write_tensors
 
 if TYPE_CHECKING:
@@ -19,9 +19,14 @@ if TYPE_CHECKING:
 FINISHED, WEIGHTS = "run.json", "weights.pt"
 # What predicting needs of them.
 SETTINGS: dict[str, type] = {
-    "data": str, "data_hash": str, "split": dict, "model": str, "model_options": dict, "seed": int,
+    "data": str,
+    "data_hash": str,
+    "split": dict,
+    "model": str,
+    "model_options": dict,
+    "seed": int,
     "precision": str,
-}  # fmt: skip
+}
 
 
 def write_run(folder: Path, trained: Trained) -> None:
@@ -57,8 +62,11 @@ def read_run(folder: str | Path) -> dict[str, Any]:
         advice = "Run calibrant train with the same --out to finish it."
         raise refuse("run", rule, f"got {folder}", advice)
     found = read_json(path)
-    wrong = [name for name, kind in SETTINGS.items()
-             if not isinstance(found, dict) or not isinstance(found.get(name), kind)]  # fmt: skip
+    wrong = [
+        name
+        for name, kind in SETTINGS.items()
+        if not isinstance(found, dict) or not isinstance(found.get(name), kind)
+    ]
     if wrong:
         rule = "must hold the settings of a run as JSON"
         raise refuse(str(path), rule, f"got no usable {wrong[0]!r}", "Train it again.")

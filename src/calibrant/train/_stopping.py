@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from calibrant import metrics
-from calibrant._checks import CalibrationWarning, check_choice, check_count
+from calibrant._core.checks import CalibrationWarning, check_choice, check_count
 from calibrant.calibrators import TemperatureScaling
 from calibrant.predictions import Predictions
 

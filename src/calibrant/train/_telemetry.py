@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from calibrant import metrics
-from calibrant._checks import CalibrationWarning
+from calibrant._core.checks import CalibrationWarning
 from calibrant.calibrators import TemperatureScaling
 from calibrant.predictions import Confidences, Predictions
 
@@ -90,10 +90,12 @@ def _summary(
 ) -> dict[str, float]:
     right = correct > 0
     row = {
-        f"{part}_nll": _mean(nll), f"{part}_entropy": _mean(entropy),
-        f"{part}_error": 1 - _mean(correct), f"{part}_confidence": _mean(confidence),
+        f"{part}_nll": _mean(nll),
+        f"{part}_entropy": _mean(entropy),
+        f"{part}_error": 1 - _mean(correct),
+        f"{part}_confidence": _mean(confidence),
         f"{part}_ece": _ece(confidence, right),
-    }  # fmt: skip
+    }
     for name, mask in (("correct", right), ("incorrect", ~right)):
         row[f"{part}_nll_{name}"] = _mean(nll[mask])
         row[f"{part}_entropy_{name}"] = _mean(entropy[mask])

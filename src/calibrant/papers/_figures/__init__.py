@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from calibrant._checks import near_name, refuse
+from calibrant._core.checks import near_name, refuse
 from calibrant.papers._figures import (
     karandikar2021,
     loss_report,

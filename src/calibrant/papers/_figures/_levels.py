@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from calibrant.inference import within_subject_sem
 from calibrant.papers._figures._panel import TEST, Panel
+from calibrant.results import within_subject_sem
 
 Subject = tuple[str, int]
 
@@ -28,8 +28,12 @@ def by_level(
     """Values by level, then by corruption and seed."""
     if panel.results is None:
         return {}
-    shifts = (s for kind in panel.kinds for study in panel.results.at.study(kind)
-              for s in study.evaluation.shifts)  # fmt: skip
+    shifts = (
+        s
+        for kind in panel.kinds
+        for study in panel.results.at.study(kind)
+        for s in study.evaluation.shifts
+    )
     parts = {TEST: (TEST, 0)}
     parts |= {part: parsed for part in shifts if (parsed := parse_shift(part))}
     found: dict[int, dict[Subject, float]] = {}

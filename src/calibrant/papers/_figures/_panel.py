@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from calibrant._arrays import Float64, Int
-from calibrant._checks import InputError
+from calibrant._core.arrays import Float64, Int
+from calibrant._core.checks import InputError
 from calibrant.papers._results import Results
 from calibrant.papers._scales import Place
 from calibrant.predictions import Predictions

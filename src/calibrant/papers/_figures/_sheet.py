@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from calibrant._extras import import_extra
+from calibrant._core.extras import import_extra
 from calibrant.plots._style import finish, legend, line_style
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def sheet(
 ) -> tuple[Figure, list[list[Axes]]]:
     """A figure of rows and columns of panels, each of a size in inches."""
     import_extra("matplotlib", "A figure")
-    from matplotlib.figure import Figure  # noqa: PLC0415 - 0.2 s, and an extra
+    from matplotlib.figure import Figure
 
     fig = Figure(figsize=(width * columns, height * rows), layout="constrained")
     return fig, fig.subplots(rows, columns, squeeze=False).tolist()
@@ -88,11 +88,15 @@ def one_legend(fig: Figure, axes: Sequence[Axes], *, columns: int = 4) -> None:
         longest = max(len(line) for label in found for line in label.split("\n"))
         fitting = int(fig.get_figwidth() * LETTERS_PER_INCH / (longest + HANDLE_LETTERS))
         fig.legend(
-            found.values(), found.keys(), loc="outside lower center",
-            title=next(filter(None, headings), None), frameon=False,
-            ncols=max(1, min(columns, fitting, len(found))), fontsize="small",
+            found.values(),
+            found.keys(),
+            loc="outside lower center",
+            title=next(filter(None, headings), None),
+            frameon=False,
+            ncols=max(1, min(columns, fitting, len(found))),
+            fontsize="small",
             title_fontsize="small",
-        )  # fmt: skip
+        )
 
 
 def _look(handle: Any) -> list[str]:

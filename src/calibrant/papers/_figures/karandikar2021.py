@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibrant import Confidences, plots
-from calibrant._arrays import Float64
-from calibrant.inference import cohens_d, summarise
+from calibrant._core.arrays import Float64
 from calibrant.papers._figures._info import FigureInfo
 from calibrant.papers._figures._levels import by_seed, corrected
 from calibrant.papers._figures._panel import TEST, Panel, panels
@@ -17,6 +16,7 @@ from calibrant.papers._figures._sheet import curves, nothing, one_legend, sheet,
 from calibrant.papers._results import Results
 from calibrant.papers._scales import Need, Place, method_name
 from calibrant.plots._style import line_style
+from calibrant.results import cohens_d, summarise_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,9 +26,12 @@ CIFAR100, CIFAR10 = Place("cifar100", "wrn28-10"), Place("cifar10", "wrn28-10")
 IMAGENET = Place("imagenet", "resnet50")
 PRIMARY = {"cross_entropy": "NLL", "focal": "Focal", "squared_error": "MSE"}
 SECONDARY = {
-    "mmce": "MMCE", "avuc": "AvUC", "avuc_gs": "AvUC-GS", "soft_avuc": "S-AvUC",
+    "mmce": "MMCE",
+    "avuc": "AvUC",
+    "avuc_gs": "AvUC-GS",
+    "soft_avuc": "S-AvUC",
     "soft_binned_ece": "SB-ECE",
-}  # fmt: skip
+}
 PAIRS = tuple(method_name(first, second) for first in PRIMARY for second in (None, *SECONDARY))
 NLL, FOCAL, MSE = PRIMARY
 NLL_SOFT = (f"{NLL} + soft_binned_ece", f"{NLL} + soft_avuc")
@@ -36,12 +39,15 @@ FOCAL_SOFT = (f"{FOCAL} + soft_binned_ece", f"{FOCAL} + soft_avuc")
 TABLE1 = (NLL, f"{NLL} + mmce", FOCAL, *FOCAL_SOFT)
 # What the figures compare at each published place.
 RELIABILITY = {
-    CIFAR100: (*TABLE1, MSE), CIFAR10: (*TABLE1, MSE), IMAGENET: (NLL, f"{NLL} + mmce", *NLL_SOFT),
-}  # fmt: skip
-SHIFTED = {
-    CIFAR100: (*TABLE1, f"{FOCAL} + mmce"), CIFAR10: (*TABLE1, f"{FOCAL} + mmce"),
+    CIFAR100: (*TABLE1, MSE),
+    CIFAR10: (*TABLE1, MSE),
     IMAGENET: (NLL, f"{NLL} + mmce", *NLL_SOFT),
-}  # fmt: skip
+}
+SHIFTED = {
+    CIFAR100: (*TABLE1, f"{FOCAL} + mmce"),
+    CIFAR10: (*TABLE1, f"{FOCAL} + mmce"),
+    IMAGENET: (NLL, f"{NLL} + mmce", *NLL_SOFT),
+}
 SCALED = {"TS": "temperature", "TS-SB-ECE": "temperature_soft_ece"}
 
 BINS, MEMBERSHIP_TEMPERATURES = 5, (0.05, 0.01, 0.001)
@@ -71,7 +77,7 @@ def figure1(results: Results | None) -> Figure:
         effects = {name: effect_on_ece(found, s, calibrator) for s, name in SECONDARY.items()}
         known = {name: each for name, each in effects.items() if each}
         if known:
-            over = {name: summarise(each) for name, each in known.items()}
+            over = {name: summarise_runs(each) for name, each in known.items()}
             plots.effect_sizes({name: (s.mean, s.low, s.high) for name, s in over.items()}, ax=ax)
             ax.set_xlabel("Cohen's d of the ECE (above 0: the ECE falls)")
         else:
@@ -130,17 +136,24 @@ def _write_accuracies(
     accuracy: Mapping[str, Mapping[str, list[float]]],
 ) -> None:
     """The mean accuracy in per cent at the foot of each bar."""
-    from matplotlib.container import BarContainer  # noqa: PLC0415
+    from matplotlib.container import BarContainer
 
     for container in (c for c in ax.containers if isinstance(c, BarContainer)):
         name = container.get_label()
         there = [group for group, members in groups.items() if name in members]
         for bar, group in zip(container.patches, there, strict=True):
             mean = 100 * float(np.mean(accuracy[group][str(name)]))
-            ax.text(bar.get_x() + bar.get_width() / 2, 0, f" {mean:.1f}", rotation=90, ha="center",
-                    va="bottom", fontsize="small", zorder=4,
-                    bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.8},
-                    )  # fmt: skip
+            ax.text(
+                bar.get_x() + bar.get_width() / 2,
+                0,
+                f" {mean:.1f}",
+                rotation=90,
+                ha="center",
+                va="bottom",
+                fontsize="small",
+                zorder=4,
+                bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.8},
+            )
 
 
 # --- figures 2, 7, 8, 9: under shift ----------------------------------------------------------
@@ -178,8 +191,9 @@ def _draw_corrected(ax: Axes, series: Mapping[str, Mapping[int, tuple[float, flo
     for i, points in enumerate(series.values()):
         x = sorted(points)
         mean, reach = np.array([points[level] for level in x]).T
-        ax.errorbar(x, mean, yerr=reach, fmt="none", ecolor=line_style(i)["color"], capsize=3,
-                    elinewidth=1)  # fmt: skip
+        ax.errorbar(
+            x, mean, yerr=reach, fmt="none", ecolor=line_style(i)["color"], capsize=3, elinewidth=1
+        )
     ax.get_legend().set_title("mean ± standard error within corruptions")  # type: ignore[union-attr]
 
 
@@ -234,9 +248,9 @@ def figure3(_: Results | None) -> Figure:
 
 def membership(temperature: float) -> tuple[Float64, Float64]:
     """Confidences, and their shares in the bins (columns)."""
-    import torch  # noqa: PLC0415 - an extra
+    import torch
 
-    from calibrant.losses import soft_membership  # noqa: PLC0415
+    from calibrant.losses import soft_membership
 
     x = np.linspace(0, 1, 1001)
     shares = soft_membership(torch.from_numpy(x), bins=BINS, temperature=temperature)
@@ -260,9 +274,9 @@ def figure4(_: Results | None) -> Figure:
 
 def uncertainty(kappa: float, temperature: float) -> tuple[Float64, Float64]:
     """Normalised entropies, and how uncertain each is."""
-    import torch  # noqa: PLC0415 - an extra
+    import torch
 
-    from calibrant.losses import soft_uncertainty  # noqa: PLC0415
+    from calibrant.losses import soft_uncertainty
 
     x = np.linspace(0, 1, 1001)
     return x, soft_uncertainty(torch.from_numpy(x), kappa, temperature).numpy()
@@ -290,8 +304,13 @@ def figure10(results: Results | None) -> Figure:
         series = {shown(m): ece_at_entropy(panel, m) for m in methods}
         series = {name: points for name, points in series.items() if points}
         if series:
-            plots.lines(series, xlabel="average uncertainty: mean entropy (nats)", ylabel="ECE",
-                        percent=True, ax=right)  # fmt: skip
+            plots.lines(
+                series,
+                xlabel="average uncertainty: mean entropy (nats)",
+                ylabel="ECE",
+                percent=True,
+                ax=right,
+            )
             right.set_ylim(bottom=0)
         else:
             nothing(right)
@@ -331,69 +350,95 @@ _ECE = "ECE with the L2 norm and 15 bins of equal mass"
 
 INFOS = (
     FigureInfo(
-        "karandikar2021", "figure1",
+        "karandikar2021",
+        "figure1",
         f"Effect of each secondary loss on the {_ECE}: Cohen's d over seeds, mean and 95 % "
         "interval over data sets and primary losses.",
         ("without temperature scaling", "after temperature scaling"),
-        (Need("main", PAIRS),), figure1,
+        (Need("main", PAIRS),),
+        figure1,
     ),
     FigureInfo(
-        "karandikar2021", "figure2",
+        "karandikar2021",
+        "figure2",
         f"{_ECE} under shift, of networks trained with NLL, after temperature scaling by "
         "likelihood (TS) and by soft-binned ECE (TS-SB-ECE). Mean over corruptions; standard error "
         "without what corruptions differ by for both.",
-        (str(CIFAR100), str(CIFAR10)), (Need("shift", (NLL,)),), figure2,
+        (str(CIFAR100), str(CIFAR10)),
+        (Need("shift", (NLL,)),),
+        figure2,
     ),
     FigureInfo(
-        "karandikar2021", "figure3",
+        "karandikar2021",
+        "figure3",
         "Soft membership of a confidence in five bins: the lower T, the harder the bins.",
-        tuple(f"T = {t:g}" for t in MEMBERSHIP_TEMPERATURES), (), figure3,
+        tuple(f"T = {t:g}" for t in MEMBERSHIP_TEMPERATURES),
+        (),
+        figure3,
     ),
     FigureInfo(
-        "karandikar2021", "figure4",
+        "karandikar2021",
+        "figure4",
         "Soft uncertainty of a normalised entropy: κ is the threshold, T how sharp it is.",
-        ("a: several κ", "b: several T"), (), figure4,
+        ("a: several κ", "b: several T"),
+        (),
+        figure4,
     ),
     FigureInfo(
-        "karandikar2021", "figure5",
+        "karandikar2021",
+        "figure5",
         f"{_ECE} of every primary loss with every secondary loss; the accuracy in per cent stands "
         "at the foot of each bar. Mean and standard error over runs.",
-        tuple(map(str, (CIFAR10, CIFAR100, IMAGENET))), (Need("main", PAIRS),), figure5,
+        tuple(map(str, (CIFAR10, CIFAR100, IMAGENET))),
+        (Need("main", PAIRS),),
+        figure5,
     ),
     FigureInfo(
-        "karandikar2021", "figure6",
+        "karandikar2021",
+        "figure6",
         "Accuracy against confidence in 15 bins of equal width, the runs of each method together.",
-        (str(CIFAR100),), (Need("main", TABLE1),), figure6,
+        (str(CIFAR100),),
+        (Need("main", TABLE1),),
+        figure6,
     ),
     FigureInfo(
-        "karandikar2021", "figure7",
+        "karandikar2021",
+        "figure7",
         f"{_ECE} and error under shift by training objective, and of NLL after temperature "
         "scaling. Mean over corruptions; standard error over runs.",
         tuple(f"{words}, {p}" for p in (CIFAR10, CIFAR100) for words in ("ECE", "error")),
-        (Need("shift", SHIFTED[CIFAR10]),), figure7,
+        (Need("shift", SHIFTED[CIFAR10]),),
+        figure7,
     ),
     FigureInfo(
-        "karandikar2021", "figure8",
+        "karandikar2021",
+        "figure8",
         f"{_ECE} and error under shift by secondary loss beside NLL, and of NLL after temperature "
         "scaling. Mean over corruptions; standard error over runs.",
-        (f"ECE, {IMAGENET}", f"error, {IMAGENET}"), (Need("shift", SHIFTED[IMAGENET]),), figure8,
+        (f"ECE, {IMAGENET}", f"error, {IMAGENET}"),
+        (Need("shift", SHIFTED[IMAGENET]),),
+        figure8,
     ),
     FigureInfo(
-        "karandikar2021", "figure9",
+        "karandikar2021",
+        "figure9",
         f"{_ECE} under shift after temperature scaling by likelihood (TS) and by soft-binned ECE "
         "(TS-SB-ECE), for three primary losses. Mean over corruptions; standard error without what "
         "corruptions differ by for both.",
         tuple(f"{name}, {p}" for name in PRIMARY.values() for p in (CIFAR100, CIFAR10)),
-        (Need("shift", tuple(PRIMARY)),), figure9,
+        (Need("shift", tuple(PRIMARY)),),
+        figure9,
     ),
     FigureInfo(
-        "karandikar2021", "figure10",
+        "karandikar2021",
+        "figure10",
         f"Accuracy against confidence, and {_ECE} against the mean entropy, by training objective.",
         tuple(
-            f"{words}, {p}" for p in (CIFAR100, CIFAR10, IMAGENET)
+            f"{words}, {p}"
+            for p in (CIFAR100, CIFAR10, IMAGENET)
             for words in ("accuracy against confidence", "ECE against uncertainty")
         ),
         (Need("main", tuple(dict.fromkeys(m for some in RELIABILITY.values() for m in some))),),
         figure10,
     ),
-)  # fmt: skip
+)

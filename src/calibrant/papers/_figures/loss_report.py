@@ -43,8 +43,11 @@ def figure1(results: Results | None) -> Figure:
 
 INFOS = (
     FigureInfo(
-        "loss_report", "figure1",
+        "loss_report",
+        "figure1",
         "ECE on the test set during training with four losses, for three networks.",
-        tuple(map(str, PLACES)), (Need("main", tuple(LOSSES)),), figure1,
+        tuple(map(str, PLACES)),
+        (Need("main", tuple(LOSSES)),),
+        figure1,
     ),
-)  # fmt: skip
+)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from calibrant import plots
-from calibrant._arrays import Float64
+from calibrant._core.arrays import Float64
 from calibrant.papers._figures._info import FigureInfo
 from calibrant.papers._figures._panel import Panel, only_panel
 from calibrant.papers._figures._sheet import curves, nothing, one_legend, sheet, title
@@ -53,8 +53,10 @@ def figure1(results: Results | None) -> Figure:
         columns = {name: column.format(quantity) for name, column in SAMPLES.items()}
         _columns(ax, panel, columns, quantity)
     columns = {
-        "training error": "train_error", "test error": "test_error", "test ECE": "test_ece",
-    }  # fmt: skip
+        "training error": "train_error",
+        "test error": "test_error",
+        "test ECE": "test_ece",
+    }
     _columns(axes[2], panel, columns, "error")
     axes[2].set_ylabel("error and ECE (%)")
     for ax, words in zip(axes, ("a: NLL", "b: entropy", "c: error and ECE"), strict=True):
@@ -115,9 +117,9 @@ def optimum(q: Float64, *, gamma: float) -> Float64:
     >>> optimum(np.array([0.1, 0.5]), gamma=0).round(9)
     array([0.1, 0.5])
     """
-    import torch  # noqa: PLC0415 - an extra
+    import torch
 
-    from calibrant.losses import focal  # noqa: PLC0415
+    from calibrant.losses import focal
 
     steps = np.linspace(0, 1, 65)
     targets = torch.from_numpy(np.stack([q, 1 - q], axis=1).repeat(len(steps), axis=0))
@@ -136,23 +138,30 @@ def optimum(q: Float64, *, gamma: float) -> Float64:
 
 INFOS = (
     FigureInfo(
-        "mukhoti2020", "figure1",
+        "mukhoti2020",
+        "figure1",
         "NLL, entropy, error and ECE during training with cross-entropy, for training and test "
         "samples, correct and incorrect ones apart.",
         ("a: NLL", "b: entropy", "c: training error, test error, test ECE"),
-        (Need("epochs", ("cross_entropy",)),), figure1,
+        (Need("epochs", ("cross_entropy",)),),
+        figure1,
     ),
     FigureInfo(
-        "mukhoti2020", "figure2",
+        "mukhoti2020",
+        "figure2",
         "How quantities related to calibration change during training with cross-entropy and with "
         "focal loss of γ = 1, 2, 3.",
         tuple(f"{x}: {words}" for x, words in zip("abcde", FIGURE2.values(), strict=True)),
-        (Need("epochs", tuple(LOSSES)),), figure2,
+        (Need("epochs", tuple(LOSSES)),),
+        figure2,
     ),
     FigureInfo(
-        "mukhoti2020", "figureA1",
+        "mukhoti2020",
+        "figureA1",
         "The prediction of least expected loss for a true probability q of one of two classes: q "
         "itself for cross-entropy, nearer to one half for focal loss.",
-        ("optimal prediction against the true probability",), (), figure_a1,
+        ("optimal prediction against the true probability",),
+        (),
+        figure_a1,
     ),
-)  # fmt: skip
+)

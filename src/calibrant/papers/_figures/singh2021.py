@@ -42,7 +42,7 @@ class Scenario:
 
     def confidences(self) -> Confidences:
         """The predictions."""
-        from scipy.stats import beta  # noqa: PLC0415 - costs 0.5 s to import
+        from scipy.stats import beta
 
         correct = beta(self.a, self.b).ppf((np.arange(HALF) + 0.5) / HALF)
         return Confidences(
@@ -109,18 +109,24 @@ def _density(ax: Axes, panel: Panel, method: str, words: str) -> None:
 
 INFOS = (
     FigureInfo(
-        "singh2021", "figure1",
+        "singh2021",
+        "figure1",
         "Calibration and refinement differ: three made-up classifiers of 50 % accuracy, and a "
         "network trained with cross-entropy and with label smoothing.",
         (
             *(f"{letter}: {s.words}" for letter, s in zip("abc", SCENARIOS, strict=True)),
-            f"d: baseline, {REAL}", f"e: label smoothing, {REAL}",
+            f"d: baseline, {REAL}",
+            f"e: label smoothing, {REAL}",
         ),
-        (Need("main", tuple(METHODS)),), figure1,
+        (Need("main", tuple(METHODS)),),
+        figure1,
     ),
     FigureInfo(
-        "singh2021", "figure2",
+        "singh2021",
+        "figure2",
         "Densities of the confidence of correct and of incorrect predictions of plain networks.",
-        tuple(map(str, PLACES)), (Need("main", ("cross_entropy",)),), figure2,
+        tuple(map(str, PLACES)),
+        (Need("main", ("cross_entropy",)),),
+        figure2,
     ),
-)  # fmt: skip
+)

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from calibrant import metrics, plots
-from calibrant._arrays import Float64, Int
-from calibrant._checks import CalibrationWarning
+from calibrant._core.arrays import Float64, Int
+from calibrant._core.checks import CalibrationWarning
 from calibrant.calibrators import Calibrator, HistogramBinning, TemperatureScaling
 from calibrant.papers._figures._info import FigureInfo
 from calibrant.papers._figures._panel import CALIBRATION, TEST, Panel, only_panel, panels
@@ -48,10 +48,14 @@ COEFFICIENTS = {"label_smoothing": "ε", "cross_entropy + logit_norm": "α", "fo
 SWEEPS = ("main", "coefficients")
 # From focal with γ = 3 over cross-entropy to inverse focal with γ̄ = 3: method -> name, -γ or γ̄.
 SPECTRUM = {
-    "focal": ("FL-3", -3), "focal 2": ("FL-2", -2), "focal 1": ("FL-1", -1),
+    "focal": ("FL-3", -3),
+    "focal 2": ("FL-2", -2),
+    "focal 1": ("FL-1", -1),
     "cross_entropy": ("CE", 0),
-    "inverse_focal 1": ("IFL-1", 1), "inverse_focal": ("IFL-2", 2), "inverse_focal 3": ("IFL-3", 3),
-}  # fmt: skip
+    "inverse_focal 1": ("IFL-1", 1),
+    "inverse_focal": ("IFL-2", 2),
+    "inverse_focal 3": ("IFL-3", 3),
+}
 SMALLEST = 15  # validation samples: one for each bin
 MOST_SIZES = 6
 
@@ -69,9 +73,12 @@ def figure1(results: Results | None) -> Figure:
         series = {name: points for name, points in series.items() if points}
         if series:
             plots.coefficient_sensitivity(
-                series, spread="std", xlabel=f"coefficient {symbol}", ax=ax,
+                series,
+                spread="std",
+                xlabel=f"coefficient {symbol}",
+                ax=ax,
                 logx=method == "cross_entropy + logit_norm",
-            )  # fmt: skip
+            )
         else:
             nothing(ax)
         title(ax, f"({letter}) {METHODS[method]}")
@@ -108,8 +115,9 @@ def best_by_size(panel: Panel, method: str) -> dict[int, float]:
     found = {size: ece_by_coefficient(panel, method, runs) for size, runs in by_size.items()}
     return {
         size: min(points, key=lambda strength: float(np.mean(points[strength])))
-        for size, points in sorted(found.items()) if points
-    }  # fmt: skip
+        for size, points in sorted(found.items())
+        if points
+    }
 
 
 def _best_coefficients(ax: Axes, panel: Panel) -> None:
@@ -158,8 +166,15 @@ def figure3(results: Results | None) -> Figure:
             series = {name: ece_by_size(panel, m, make) for m, name in METHODS.items()}
             series = {name: points for name, points in series.items() if points}
             if series:
-                plots.lines(series, spread="std", xlabel="validation samples", ylabel="ECE",
-                            logx=True, percent=True, ax=ax)  # fmt: skip
+                plots.lines(
+                    series,
+                    spread="std",
+                    xlabel="validation samples",
+                    ylabel="ECE",
+                    logx=True,
+                    percent=True,
+                    ax=ax,
+                )
                 sizes = sorted({size for points in series.values() for size in points})
                 ax.set_xticks(sizes, [f"{size:,}" for size in sizes], minor=False)
                 ax.set_xticks([], minor=True)
@@ -229,8 +244,14 @@ def figure4(results: Results | None) -> Figure:
             style = line_style(strengths.index(strength))  # the same in all panels
             style["markevery"] = max(1, len(epoch) // 8)
             ax.plot(epoch, values.mean(axis=0), **style, label=f"ε = {strength:g}")
-            ax.fill_between(epoch, values.min(axis=0), values.max(axis=0), color=style["color"],
-                            alpha=0.2, linewidth=0)  # fmt: skip
+            ax.fill_between(
+                epoch,
+                values.min(axis=0),
+                values.max(axis=0),
+                color=style["color"],
+                alpha=0.2,
+                linewidth=0,
+            )
         if series:
             finish(ax, "epoch", "ECE at the best temperature (%)")
             in_per_cent(ax.yaxis)
@@ -333,9 +354,9 @@ MEASURED = (
 
 def loss_curves() -> dict[str, tuple[Float64, Float64]]:
     """Each loss of the spectrum against the probability of the label, from the package's own."""
-    import torch  # noqa: PLC0415 - an extra
+    import torch
 
-    from calibrant.losses import focal, inverse_focal  # noqa: PLC0415
+    from calibrant.losses import focal, inverse_focal
 
     p = np.linspace(0, 1, 501)[1:-1]
     logits = torch.from_numpy(np.stack([np.log(p), np.log1p(-p)], axis=1))
@@ -357,51 +378,68 @@ _ALL_FOUR = tuple(map(str, PLACES))
 
 INFOS = (
     FigureInfo(
-        "wang2021", "figure1",
+        "wang2021",
+        "figure1",
         "How the ECE depends on the coefficient of three regularised losses, and the best "
         "coefficient as the training set grows. Mean and standard deviation over runs.",
         (
-            "a: label smoothing, ECE against ε", "b: L1 norm, ECE against α",
-            "c: focal, ECE against γ", f"d: best coefficient against training size, {CIFAR10}",
+            "a: label smoothing, ECE against ε",
+            "b: L1 norm, ECE against α",
+            "c: focal, ECE against γ",
+            f"d: best coefficient against training size, {CIFAR10}",
         ),
         (
-            Need("main", tuple(COEFFICIENTS)), Need("coefficients"), Need("sizes"),
-        ), figure1,
+            Need("main", tuple(COEFFICIENTS)),
+            Need("coefficients"),
+            Need("sizes"),
+        ),
+        figure1,
     ),
     FigureInfo(
-        "wang2021", "figure2",
+        "wang2021",
+        "figure2",
         "Reliability diagrams of one run of each loss after temperature scaling by ECE.",
         tuple(f"{name}, {CIFAR10}" for name in METHODS.values()),
-        (Need("main", tuple(METHODS)),), figure2,
+        (Need("main", tuple(METHODS)),),
+        figure2,
     ),
     FigureInfo(
-        "wang2021", "figure3",
+        "wang2021",
+        "figure3",
         "ECE after temperature scaling and after histogram binning against the number of "
         "validation samples they are fitted on. Mean and standard deviation over runs.",
         tuple(f"{words}, {place}" for words in WAYS for place in PLACES),
-        (Need("main", tuple(METHODS)),), figure3,
+        (Need("main", tuple(METHODS)),),
+        figure3,
     ),
     FigureInfo(
-        "wang2021", "figure4",
+        "wang2021",
+        "figure4",
         "ECE at the temperature that is best on the test set, over the epochs of training with "
         "label smoothing. Mean and range of the runs.",
-        _ALL_FOUR, (Need("main", ("label_smoothing",)), Need("coefficients")), figure4,
+        _ALL_FOUR,
+        (Need("main", ("label_smoothing",)), Need("coefficients")),
+        figure4,
     ),
     FigureInfo(
-        "wang2021", "figure5",
+        "wang2021",
+        "figure5",
         "Histograms of the largest logit of training samples, by the epoch from which a sample "
         "stayed correct. One run of each loss.",
         tuple(f"{name}, {place}" for place in (CIFAR10, CIFAR100) for name in METHODS.values()),
-        (Need("main", tuple(METHODS)),), figure5,
+        (Need("main", tuple(METHODS)),),
+        figure5,
     ),
     FigureInfo(
-        "wang2021", "figure6",
+        "wang2021",
+        "figure6",
         "Focal loss (FL-γ), cross-entropy (CE) and inverse focal loss (IFL-γ̄): the losses, and "
         "what networks trained with them give. Mean and standard deviation over runs.",
         (
             "a: loss curves",
             *(f"{x}: {words}" for x, (*_, words) in zip("bcdef", MEASURED, strict=True)),
         ),
-        (Need("main", tuple(SPECTRUM)),), figure6,
+        (Need("main", tuple(SPECTRUM)),),
+        figure6,
     ),
-)  # fmt: skip
+)

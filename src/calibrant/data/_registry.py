@@ -12,17 +12,18 @@ from urllib.parse import urljoin
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._checks import check_choice, near_name, refuse
+from calibrant._core.checks import check_choice, near_name, refuse
+from calibrant._core.files import damaged
 from calibrant.data import _cifar, _digit_files, _image_folders, _news, _sst
 from calibrant.data._corruptions import CORRUPTIONS, LEVELS, corrupt
 from calibrant.data._dataset import Dataset, Kind, check_labels
 from calibrant.data._digits import load_digits
 from calibrant.data._download import Remote, fetch
 from calibrant.data._folder import data_folder, own_path
-from calibrant.data._own import as_inputs, read_own
-from calibrant.data._reading import damaged, load_npz
+from calibrant.data._reading import load_npz
 from calibrant.data._signals import signals
 from calibrant.data._synthetic import MAX_LEVEL, synthetic
+from calibrant.data._user_npz import as_inputs, read_own
 
 
 @dataclass(frozen=True)
@@ -95,9 +96,10 @@ _NEWS = Remote(
     file="20news-bydate.tar.gz",
 )
 _TINY = Remote(
-    "http://cs231n.stanford.edu/tiny-imagenet-200.zip", "md5:90528d7ca1a48142e341f4ef8d21d0de",
+    "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+    "md5:90528d7ca1a48142e341f4ef8d21d0de",
     unpacks="tiny-imagenet-200",
-)  # fmt: skip
+)
 
 
 def _idx_remotes(base: str, inside: str, checksums: tuple[str, ...]) -> tuple[Remote, ...]:
@@ -112,39 +114,73 @@ _INFOS = (
     DatasetInfo("synthetic", "vector", "known true probabilities, embedded", (), synthetic),
     DatasetInfo("signals", "signal", "noisy waves for quick studies, embedded", (), signals),
     DatasetInfo(
-        "cifar10", "image", "60,000 images 32x32, 10 classes", _cifar.CIFAR10.patterns,
+        "cifar10",
+        "image",
+        "60,000 images 32x32, 10 classes",
+        _cifar.CIFAR10.patterns,
         _cifar.load_cifar10,
         (Remote(f"{_TORONTO}cifar-10-python.tar.gz", "md5:c58f30108f718f92721af3b95e74349a"),),
     ),
     DatasetInfo(
-        "cifar100", "image", "60,000 images 32x32, 100 classes", _cifar.CIFAR100.patterns,
+        "cifar100",
+        "image",
+        "60,000 images 32x32, 100 classes",
+        _cifar.CIFAR100.patterns,
         _cifar.load_cifar100,
         (Remote(f"{_TORONTO}cifar-100-python.tar.gz", "md5:eb9058c3a382ffc7106e4002c42a8d85"),),
     ),
     DatasetInfo(
-        "svhn", "image", "99,289 house numbers 32x32, 10 digits", _digit_files.SVHN_FILES,
+        "svhn",
+        "image",
+        "99,289 house numbers 32x32, 10 digits",
+        _digit_files.SVHN_FILES,
         _digit_files.load_svhn,
-        (Remote(f"{_SVHN}train_32x32.mat", "md5:e26dedcc434d2e4c54c9b2d4a06d8373", "svhn"),
-         Remote(f"{_SVHN}test_32x32.mat", "md5:eb5a983be6a315427106f1b164d9cef3", "svhn")),
+        (
+            Remote(f"{_SVHN}train_32x32.mat", "md5:e26dedcc434d2e4c54c9b2d4a06d8373", "svhn"),
+            Remote(f"{_SVHN}test_32x32.mat", "md5:eb5a983be6a315427106f1b164d9cef3", "svhn"),
+        ),
     ),
     DatasetInfo(
-        "mnist", "image", "70,000 grey digits 28x28", _digit_files.IDX_STEMS,
+        "mnist",
+        "image",
+        "70,000 grey digits 28x28",
+        _digit_files.IDX_STEMS,
         _digit_files.load_mnist,
-        _idx_remotes(_MNIST, "mnist", (
-            "f68b3c2dcbeaaa9fbdd348bbdeb94873", "d53e105ee54ea40749a09fcbcd1e9432",
-            "9fb629c4189551a2d022fa330f9573f3", "ec29112dd5afa0611ce80d1b7f02629c")),
+        _idx_remotes(
+            _MNIST,
+            "mnist",
+            (
+                "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+                "d53e105ee54ea40749a09fcbcd1e9432",
+                "9fb629c4189551a2d022fa330f9573f3",
+                "ec29112dd5afa0611ce80d1b7f02629c",
+            ),
+        ),
     ),
     DatasetInfo(
-        "fashion_mnist", "image", "70,000 grey clothes 28x28",
+        "fashion_mnist",
+        "image",
+        "70,000 grey clothes 28x28",
         tuple(f"fashion_mnist/{stem}" for stem in _digit_files.IDX_STEMS),
         _digit_files.load_fashion_mnist,
-        _idx_remotes(_FASHION, "fashion_mnist", (
-            "8d4fb7e6c68d591d4c3dfef9ec88bf0d", "25c81989df183df01b3e8a0aad5dffbe",
-            "bef4ecab320f06d8554ea6380940ec79", "bb300cfdad3c16e7a12a480ee83cd310")),
+        _idx_remotes(
+            _FASHION,
+            "fashion_mnist",
+            (
+                "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+                "25c81989df183df01b3e8a0aad5dffbe",
+                "bef4ecab320f06d8554ea6380940ec79",
+                "bb300cfdad3c16e7a12a480ee83cd310",
+            ),
+        ),
     ),
     DatasetInfo(
-        "news20", "tokens", "18,846 messages in 20 groups, by date", _news.PATTERNS,
-        _news.load_news20, (_NEWS,),
+        "news20",
+        "tokens",
+        "18,846 messages in 20 groups, by date",
+        _news.PATTERNS,
+        _news.load_news20,
+        (_NEWS,),
     ),
     DatasetInfo(
         "sst", "trees", "11,855 sentiment trees, 5 classes", _sst.PATTERNS, _sst.load_sst, _SST
@@ -153,14 +189,21 @@ _INFOS = (
         "sst2", "trees", "9,613 sentiment trees, 2 classes", _sst.PATTERNS, _sst.load_sst2, _SST
     ),
     DatasetInfo(
-        "tiny_imagenet", "image", "110,000 images 64x64, 200 classes",
-        _image_folders.TINY_PATTERNS, _image_folders.load_tiny_imagenet, (_TINY,),
+        "tiny_imagenet",
+        "image",
+        "110,000 images 64x64, 200 classes",
+        _image_folders.TINY_PATTERNS,
+        _image_folders.load_tiny_imagenet,
+        (_TINY,),
     ),
     DatasetInfo(
-        "imagenet", "image", "1.3 million images, 1,000 classes, decoded when asked for",
-        _image_folders.IMAGENET_PATTERNS, _image_folders.load_imagenet,
+        "imagenet",
+        "image",
+        "1.3 million images, 1,000 classes, decoded when asked for",
+        _image_folders.IMAGENET_PATTERNS,
+        _image_folders.load_imagenet,
     ),
-)  # fmt: skip
+)
 DATASETS: dict[str, DatasetInfo] = {info.name: info for info in _INFOS}
 
 _ZENODO = "https://zenodo.org/records/"
@@ -168,31 +211,56 @@ _CIFAR10_1 = "https://github.com/modestyachts/CIFAR-10.1/raw/master/datasets/"
 _CIFAR10_2 = "https://github.com/modestyachts/cifar-10.2/raw/master/"
 _SHIFT_INFOS = (
     ShiftInfo(
-        "cifar10.1", "2,000 new test images for CIFAR-10",
+        "cifar10.1",
+        "2,000 new test images for CIFAR-10",
         ("cifar10.1_v6_data.npy", "cifar10.1_v6_labels.npy"),
-        (Remote(f"{_CIFAR10_1}cifar10.1_v6_data.npy", inside="cifar10.1"),
-         Remote(f"{_CIFAR10_1}cifar10.1_v6_labels.npy", inside="cifar10.1")),
+        (
+            Remote(f"{_CIFAR10_1}cifar10.1_v6_data.npy", inside="cifar10.1"),
+            Remote(f"{_CIFAR10_1}cifar10.1_v6_labels.npy", inside="cifar10.1"),
+        ),
     ),
     ShiftInfo(
-        "cifar10.2", "2,000 more new test images for CIFAR-10", ("cifar102_test.npz",),
+        "cifar10.2",
+        "2,000 more new test images for CIFAR-10",
+        ("cifar102_test.npz",),
         (Remote(f"{_CIFAR10_2}cifar102_test.npz", inside="cifar10.2"),),
     ),
     ShiftInfo(
-        "cifar10-c", "published corruptions: cifar10-c/CORRUPTION/LEVEL", ("CIFAR-10-C/",),
-        (Remote(f"{_ZENODO}2535967/files/CIFAR-10-C.tar", "md5:56bf5dcef84df0e2308c6dcbcbbd8499",
-                unpacks="CIFAR-10-C"),),
+        "cifar10-c",
+        "published corruptions: cifar10-c/CORRUPTION/LEVEL",
+        ("CIFAR-10-C/",),
+        (
+            Remote(
+                f"{_ZENODO}2535967/files/CIFAR-10-C.tar",
+                "md5:56bf5dcef84df0e2308c6dcbcbbd8499",
+                unpacks="CIFAR-10-C",
+            ),
+        ),
     ),
     ShiftInfo(
-        "cifar100-c", "published corruptions: cifar100-c/CORRUPTION/LEVEL", ("CIFAR-100-C/",),
-        (Remote(f"{_ZENODO}3555552/files/CIFAR-100-C.tar", "md5:11f0ed0f1191edbf9fa23466ae6021d3",
-                unpacks="CIFAR-100-C"),),
+        "cifar100-c",
+        "published corruptions: cifar100-c/CORRUPTION/LEVEL",
+        ("CIFAR-100-C/",),
+        (
+            Remote(
+                f"{_ZENODO}3555552/files/CIFAR-100-C.tar",
+                "md5:11f0ed0f1191edbf9fa23466ae6021d3",
+                unpacks="CIFAR-100-C",
+            ),
+        ),
     ),
-    *(ShiftInfo(f"{name}-generated", f"generated corruptions: {name}-generated/CORRUPTION/LEVEL",
-                info.files) for name, info in DATASETS.items()
-      if info.kind == "image" and name != "imagenet"),
+    *(
+        ShiftInfo(
+            f"{name}-generated",
+            f"generated corruptions: {name}-generated/CORRUPTION/LEVEL",
+            info.files,
+        )
+        for name, info in DATASETS.items()
+        if info.kind == "image" and name != "imagenet"
+    ),
     ShiftInfo("synthetic", "wider spread: synthetic/LEVEL", ()),
     ShiftInfo("signals", "more noise: signals/LEVEL", ()),
-)  # fmt: skip
+)
 SHIFTS: dict[str, ShiftInfo] = {info.name: info for info in _SHIFT_INFOS}
 
 Shift = tuple[Any, NDArray[np.int64], dict[str, Any]]
@@ -355,8 +423,13 @@ def _generate(
     seed = options.pop("corruption_seed", 0)
     data = load(name, folder=folder, **options)
     images = corrupt(np.asarray(data.x_test), corruption, level, seed=seed)
-    meta = {"source": "generated", "dataset": name, "corruption": corruption, "level": level,
-            "seed": seed}  # fmt: skip
+    meta = {
+        "source": "generated",
+        "dataset": name,
+        "corruption": corruption,
+        "level": level,
+        "seed": seed,
+    }
     return images, data.y_test, meta
 
 
@@ -385,8 +458,11 @@ def _level(text: str, parts: list[str], most: int, *, least: int) -> int:
 
 
 def _check_options(function: Callable[..., Any], options: dict[str, Any], name: str) -> None:
-    known = [option for option in inspect.signature(function).parameters
-             if option not in ("folder", "path", "name")]  # fmt: skip
+    known = [
+        option
+        for option in inspect.signature(function).parameters
+        if option not in ("folder", "path", "name")
+    ]
     for option in options:
         if option not in known:
             advice = near_name(option, known) if known else "It has no options."

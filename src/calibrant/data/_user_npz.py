@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._checks import InputError, check_choice, refuse
+from calibrant._core.checks import InputError, check_choice, refuse
 from calibrant.data._dataset import Dataset, Kind, check_labels
 from calibrant.data._reading import load_npz
 

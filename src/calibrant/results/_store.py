@@ -20,17 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from calibrant._checks import CalibrationWarning, InputError, is_number
-from calibrant._files import (
-    TEMPORARY,
-    check_regular,
-    is_text,
-    read_json,
-    read_parquet,
-    writable,
-    write_bytes,
-)
-from calibrant._memory import check_size
+from calibrant._core.checks import CalibrationWarning, InputError, is_number
+from calibrant._core.files import TEMPORARY, check_regular, read_json, writable, write_bytes
+from calibrant._core.memory import check_size
+from calibrant.io import is_text, read_parquet
 
 COLUMNS = ("run", "data", "model", "objective", "seed", "part", "calibrator", "metric", "value")
 NUMBERS: dict[str, pa.DataType] = {"seed": pa.int64(), "value": pa.float64()}
@@ -261,9 +254,13 @@ def read_all(
 def _check_columns(schema: pa.Schema, where: str) -> None:
     """Refuse a file that is not of a finished run."""
     kinds = {name: schema.field(name).type for name in COLUMNS if name in schema.names}
-    wrong = [name for name in COLUMNS
-             if name not in kinds or not (kinds[name] == NUMBERS.get(name) or is_text(kinds[name]))
-             or schema.names.count(name) > 1]  # fmt: skip
+    wrong = [
+        name
+        for name in COLUMNS
+        if name not in kinds
+        or not (kinds[name] == NUMBERS.get(name) or is_text(kinds[name]))
+        or schema.names.count(name) > 1
+    ]
     if wrong:
         raise InputError(f"{where} has no usable column {wrong[0]!r}.")
 
@@ -292,10 +289,14 @@ def _are_facts(found: Any) -> bool:
         return False
     lists = [held.get(name, []) for name in ("shift_files", "shifts")]
     tables = [held.get(name, {}) for name in ("metrics", "calibrators")]
-    return all(isinstance(names, list) for names in lists) and all(
-        isinstance(table, dict) and all(isinstance(spec, dict) for spec in table.values())
-        for table in tables
-    ) and all(isinstance(name, str) for names in lists for name in names)  # fmt: skip
+    return (
+        all(isinstance(names, list) for names in lists)
+        and all(
+            isinstance(table, dict) and all(isinstance(spec, dict) for spec in table.values())
+            for table in tables
+        )
+        and all(isinstance(name, str) for names in lists for name in names)
+    )
 
 
 def damaged_files(damaged: Sequence[str]) -> str:

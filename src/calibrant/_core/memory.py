@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from calibrant._checks import InputError
+from calibrant._core.checks import InputError
 
 # Where Linux keeps the limit of a container and what it uses: version 2, then version 1.
 CGROUPS = (
@@ -105,7 +105,7 @@ def _left_in(folder: Path, limit: str, usage: str, cached: str) -> list[int]:
 def _address_space() -> int:
     """What the limit on the address space leaves, where one is set."""
     try:
-        import resource  # noqa: PLC0415 - not on every system
+        import resource
 
         most, _ = resource.getrlimit(resource.RLIMIT_AS)
         if most == resource.RLIM_INFINITY:

@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._arrays import Bool, Float, Float64, Int, chunk_rows, over_chunks, row_slices
+from calibrant._core.arrays import Bool, Float, Float64, Int, chunk_rows, over_chunks, row_slices
 
 Kind = Literal["logits", "probs"]
 
@@ -89,7 +89,7 @@ class RowSummary(TopLabel):
         return cls(integers, flags, *np.empty((6, num_rows)))
 
 
-def summarise(
+def summarise_rows(
     scores: Float,
     labels: Int,
     kind: Kind,

@@ -17,23 +17,33 @@ BLOCK = 8
 COLOURS = 3
 HALF_QUALITY = 50
 # ITU-T T.81, Annex K: how coarsely each frequency of an 8x8 block is kept at quality 50.
-LIGHT_TABLE = np.array([
-    [16, 11, 10, 16, 24, 40, 51, 61], [12, 12, 14, 19, 26, 58, 60, 55],
-    [14, 13, 16, 24, 40, 57, 69, 56], [14, 17, 22, 29, 51, 87, 80, 62],
-    [18, 22, 37, 56, 68, 109, 103, 77], [24, 35, 55, 64, 81, 104, 113, 92],
-    [49, 64, 78, 87, 103, 121, 120, 101], [72, 92, 95, 98, 112, 100, 103, 99],
-])  # fmt: skip
+LIGHT_TABLE = np.array(
+    [
+        [16, 11, 10, 16, 24, 40, 51, 61],
+        [12, 12, 14, 19, 26, 58, 60, 55],
+        [14, 13, 16, 24, 40, 57, 69, 56],
+        [14, 17, 22, 29, 51, 87, 80, 62],
+        [18, 22, 37, 56, 68, 109, 103, 77],
+        [24, 35, 55, 64, 81, 104, 113, 92],
+        [49, 64, 78, 87, 103, 121, 120, 101],
+        [72, 92, 95, 98, 112, 100, 103, 99],
+    ]
+)
 COLOUR_TABLE = np.full((BLOCK, BLOCK), 99)
 COLOUR_TABLE[:4, :4] = [[17, 18, 24, 47], [18, 21, 26, 66], [24, 26, 56, 99], [47, 66, 99, 99]]
 # ITU-R BT.601: light and two colour differences of red, green, blue.
-TO_YCC = np.array([
-    [0.299, 0.587, 0.114], [-0.168736, -0.331264, 0.5], [0.5, -0.418688, -0.081312],
-])  # fmt: skip
+TO_YCC = np.array(
+    [
+        [0.299, 0.587, 0.114],
+        [-0.168736, -0.331264, 0.5],
+        [0.5, -0.418688, -0.081312],
+    ]
+)
 
 
 def convolve(x: Array, kernels: Array) -> Floats:
     """Convolve with one kernel (1, k, k) or one for each image (N, k, k), edges mirrored."""
-    from scipy import fft  # noqa: PLC0415 - takes half a second
+    from scipy import fft
 
     height, width = x.shape[2:]
     reach = kernels.shape[-1] // 2
@@ -133,7 +143,7 @@ def _coarse_matrix(size: int, fraction: float) -> Array:
 
 def smooth_noise(rng: np.random.Generator, shape: tuple[int, ...], sigma: float) -> Floats:
     """Normal noise, smoothed over the last two axes and scaled back to unit variance."""
-    from scipy import ndimage  # noqa: PLC0415 - takes half a second
+    from scipy import ndimage
 
     noise = rng.standard_normal(shape)
     axes = (len(shape) - 2, len(shape) - 1)
@@ -146,7 +156,7 @@ def clouds(
     rng: np.random.Generator, count: int, height: int, width: int, *, roughness: float
 ) -> Floats:
     """Random fields in [0, 1] whose strength falls with frequency to the power of roughness."""
-    from scipy import fft  # noqa: PLC0415 - takes half a second
+    from scipy import fft
 
     # Drawn at twice the size, for such fields close upon themselves.
     shape = (2 * height, 2 * width)
@@ -162,7 +172,7 @@ def clouds(
 
 def jpeg(x: Array, *, quality: float) -> Floats:
     """Quantise 8x8 blocks as a JPEG encoder does, without thinning out the colours."""
-    from scipy import fft  # noqa: PLC0415 - takes half a second
+    from scipy import fft
 
     scale = 50 / quality if quality < HALF_QUALITY else 2 - quality / 50
     height, width = x.shape[2:]

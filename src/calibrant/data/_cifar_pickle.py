@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._checks import InputError
-from calibrant.data._reading import clear_errors, damaged
+from calibrant._core.checks import InputError
+from calibrant._core.files import clear_errors, damaged
 
 # What the files may name. Nothing of it is looked up: arrays are put together from their parts.
 _RECONSTRUCT = frozenset(
@@ -28,15 +28,33 @@ _BYTES = frozenset({"__builtin__ bytes", "builtins bytes"})
 _NAMES = _RECONSTRUCT | _BYTES | {_ARRAY, _DTYPE, _ENCODE}
 _STATE_PARTS = 5  # version, shape, type, Fortran order, bytes
 
-_PUSH = frozenset((
-    "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "BINBYTES", "SHORT_BINBYTES",
-    "BINBYTES8", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINFLOAT",
-))  # fmt: skip
+_PUSH = frozenset(
+    (
+        "INT",
+        "BININT",
+        "BININT1",
+        "BININT2",
+        "LONG",
+        "LONG1",
+        "BINBYTES",
+        "SHORT_BINBYTES",
+        "BINBYTES8",
+        "UNICODE",
+        "BINUNICODE",
+        "SHORT_BINUNICODE",
+        "BINUNICODE8",
+        "BINFLOAT",
+    )
+)
 _PUSH_TEXT = frozenset(("STRING", "BINSTRING", "SHORT_BINSTRING"))
 _CONSTANTS: dict[str, Callable[[], Any]] = {
-    "NONE": lambda: None, "NEWTRUE": lambda: True, "NEWFALSE": lambda: False,
-    "EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_TUPLE": tuple,
-}  # fmt: skip
+    "NONE": lambda: None,
+    "NEWTRUE": lambda: True,
+    "NEWFALSE": lambda: False,
+    "EMPTY_LIST": list,
+    "EMPTY_DICT": dict,
+    "EMPTY_TUPLE": tuple,
+}
 _MARK = object()
 
 

@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from typing import Any
 
-from calibrant._checks import InputError
+from calibrant._core.checks import InputError
 
 # Package: what people call it, and what to install.
 EXTRAS = {

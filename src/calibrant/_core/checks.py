@@ -47,10 +47,11 @@ def printable(text: str, keep: str = "") -> str:
         return text
     harmful = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, directions, halves of letters, line ends
     return "".join(
-        letter if letter in keep or unicodedata.category(letter) not in harmful
+        letter
+        if letter in keep or unicodedata.category(letter) not in harmful
         else letter.encode("unicode_escape").decode("ascii")
         for letter in text
-    )  # fmt: skip
+    )
 
 
 def near_name(name: str, known: Iterable[str]) -> str:

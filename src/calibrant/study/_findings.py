@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from calibrant._checks import refuse
-from calibrant.inference import RunComparison, compare_runs, summarise
-from calibrant.measure import show, show_p
+from calibrant._core.checks import refuse
+from calibrant._core.formatting import show, show_p
 from calibrant.metrics import METRICS
+from calibrant.results import RunComparison, compare_runs, natural_order, summarise_runs
 from calibrant.study._execute import TEST
 from calibrant.study._spec import NONE, Study
-from calibrant.tables import _natural
 
 SURE = 0.05
 SPOKEN_OF = ("ece", "nll")
@@ -88,9 +87,10 @@ def _of_study(study: Study, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     keys, parts = {run.key for run in study.runs}, {TEST, *study.evaluation.shifts}
     calibrators = study.evaluation.calibrators
     return [
-        row for row in rows
+        row
+        for row in rows
         if row["run"] in keys and row["part"] in parts and row["calibrator"] in calibrators
-    ]  # fmt: skip
+    ]
 
 
 def _sentences(places: Mapping[tuple[str, str], Values], baseline: str | None) -> list[str]:
@@ -103,7 +103,7 @@ def _sentences(places: Mapping[tuple[str, str], Values], baseline: str | None) -
         ("Before any repair", "ece", raw),
         ("After repair", "ece", repaired),
         ("Of all", "nll", nll),
-        *((f"On {part}", "ece", ece[part]) for part in sorted(ece, key=_natural)),
+        *((f"On {part}", "ece", ece[part]) for part in sorted(ece, key=natural_order)),
     ]
     said = [_best(*question, baseline) for question in asked]
     found = [sentence for sentence in said if sentence]
@@ -149,7 +149,7 @@ def _shown(metric: str, seeds: Mapping[int, float]) -> str:
     mean = show(_mean(seeds), percent=percent)
     if len(seeds) == 1:
         return mean
-    spread = show(summarise(list(seeds.values())).std, percent=percent)
+    spread = show(summarise_runs(list(seeds.values())).std, percent=percent)
     return f"{mean.removesuffix(' %')} ± {spread}"
 
 

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from calibrant import InputError, inference
-from calibrant import _over_runs as over_runs
-from calibrant.inference import (
+from calibrant.results import (
     RunComparison,
     cohens_d,
     compare_runs,
     pareto_front,
-    summarise,
+    summarise_runs,
     within_subject_sem,
 )
+from calibrant.results import _statistics as over_runs
 
 numbers = st.floats(-1e6, 1e6, allow_nan=False).map(lambda x: round(x, 6))
 several = st.lists(numbers, min_size=2, max_size=12)
@@ -50,7 +50,7 @@ def test_exported() -> None:
 
 @given(several)
 def test_summary_is_the_textbook(values: list[float]) -> None:
-    found = summarise(values)
+    found = summarise_runs(values)
     size = max(map(abs, values))
     n = len(values)
     assert close(found.mean, math.fsum(values) / n, size=size)
@@ -64,7 +64,7 @@ def test_summary_is_the_textbook(values: list[float]) -> None:
 
 
 def test_summary_against_scipy() -> None:
-    found = summarise(A, level=0.9)
+    found = summarise_runs(A, level=0.9)
     interval = stats.ttest_1samp(A, 0).confidence_interval(0.9)
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high), rel=1e-12)
     assert found.sem == pytest.approx(stats.sem(A), rel=1e-12)
@@ -72,39 +72,39 @@ def test_summary_against_scipy() -> None:
 
 
 def test_one_run_has_no_spread() -> None:
-    found = summarise([0.25])
+    found = summarise_runs([0.25])
     assert (found.mean, found.count) == (0.25, 1)
     assert all(map(math.isnan, (found.std, found.sem, found.low, found.high)))
 
 
 @given(numbers, st.integers(2, 30))
 def test_equal_runs_have_exactly_no_spread(value: float, count: int) -> None:
-    found = summarise([value] * count)
+    found = summarise_runs([value] * count)
     assert (found.mean, found.std, found.low, found.high) == (value, 0, value, value)
 
 
 def test_undefined_and_infinite_runs() -> None:
-    assert math.isnan(summarise([0.1, math.nan]).mean)
-    assert math.isnan(summarise([0.1, math.nan]).std)
-    assert summarise([0.1, math.inf]).mean == math.inf
-    assert math.isnan(summarise([0.1, math.inf]).std)
-    assert math.isnan(summarise([math.inf, -math.inf]).mean)
+    assert math.isnan(summarise_runs([0.1, math.nan]).mean)
+    assert math.isnan(summarise_runs([0.1, math.nan]).std)
+    assert summarise_runs([0.1, math.inf]).mean == math.inf
+    assert math.isnan(summarise_runs([0.1, math.inf]).std)
+    assert math.isnan(summarise_runs([math.inf, -math.inf]).mean)
 
 
 def test_spread_of_huge_and_tiny_values() -> None:
-    assert summarise([1e300, -1e300]).std == pytest.approx(math.sqrt(2) * 1e300)
-    assert summarise([1e-300, -1e-300]).std == pytest.approx(math.sqrt(2) * 1e-300)
+    assert summarise_runs([1e300, -1e300]).std == pytest.approx(math.sqrt(2) * 1e300)
+    assert summarise_runs([1e-300, -1e-300]).std == pytest.approx(math.sqrt(2) * 1e-300)
 
 
 @pytest.mark.parametrize("values", [[], [[1.0, 2.0]], 3.0, ["a"], [None, 1.0], [True, False]])
 def test_summary_refuses(values: object) -> None:
     with pytest.raises(InputError, match=r"^values must"):
-        summarise(values)  # type: ignore[arg-type]
+        summarise_runs(values)  # type: ignore[arg-type]
 
 
 def test_summary_refuses_levels() -> None:
     with pytest.raises(InputError, match="level must lie"):
-        summarise(A, level=95)
+        summarise_runs(A, level=95)
 
 
 # --- within subjects --------------------------------------------------------------------------
@@ -328,7 +328,12 @@ def test_front_by_hand() -> None:
 
 
 def test_front_refuses() -> None:
-    for points, maximise in (([[1.0, 2.0]], [True]), ([1.0], [True]), ([[1.0]], True),
-                             ([[1.0, 2.0]], ["lower", "higher"]), ([[]], [])):  # fmt: skip
+    for points, maximise in (
+        ([[1.0, 2.0]], [True]),
+        ([1.0], [True]),
+        ([[1.0]], True),
+        ([[1.0, 2.0]], ["lower", "higher"]),
+        ([[]], []),
+    ):
         with pytest.raises(InputError, match="points must have one column for each"):
             pareto_front(points, maximise=maximise)  # type: ignore[arg-type]

@@ -13,9 +13,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from calibrant._checks import InputError, near_name, refuse
-from calibrant._files import check_regular
-from calibrant._memory import check_size
+from calibrant._core.checks import InputError, near_name, refuse
+from calibrant._core.files import check_regular
+from calibrant._core.memory import check_size
 from calibrant.models._base import Classifier
 from calibrant.models._cnn1d import SignalCNN, TextCNN
 from calibrant.models._densenet import DenseNet
@@ -110,8 +110,12 @@ def build(
     if kind not in model.kinds:
         fitting = ", ".join(key for key, other in MODELS.items() if kind in other.kinds)
         rule = f"must take data of the kind {kind!r}"
-        raise refuse("model", rule, f"got {name!r}, which takes {', '.join(model.kinds)}",
-                     f"Try one of: {fitting}.")  # fmt: skip
+        raise refuse(
+            "model",
+            rule,
+            f"got {name!r}, which takes {', '.join(model.kinds)}",
+            f"Try one of: {fitting}.",
+        )
     for option in options:
         if option not in model.options:
             known = near_name(option, model.options) if model.options else "It takes none."
@@ -165,8 +169,12 @@ def load_weights(model: nn.Module, path: str | Path) -> nn.Module:
     ]
     if faults:
         rule = f"must fit {type(model).__name__}"
-        raise refuse("path", rule, f"got {len(faults)} faults: {'; '.join(faults[:3])}",
-                     "Build the network these weights were saved from.")  # fmt: skip
+        raise refuse(
+            "path",
+            rule,
+            f"got {len(faults)} faults: {'; '.join(faults[:3])}",
+            "Build the network these weights were saved from.",
+        )
     model.load_state_dict(weights)
     return model
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from string import Formatter
 from typing import TYPE_CHECKING
 
-from calibrant._checks import (
+from calibrant._core.checks import (
     InputError,
     check_choice,
     check_count,
@@ -18,10 +18,10 @@ from calibrant._checks import (
     near_name,
     refuse,
 )
-from calibrant._extras import has_package
+from calibrant._core.extras import has_package
 from calibrant.data import DATASETS, SHIFTS
-from calibrant.data._own import read_own
-from calibrant.data._table import _check_options, parse_shift
+from calibrant.data._registry import _check_options, parse_shift
+from calibrant.data._user_npz import read_own
 
 if TYPE_CHECKING:
     from calibrant.study._spec import Run
@@ -67,9 +67,9 @@ def check_training(runs: Sequence[Run]) -> None:
     """
     if not has_package("torch"):
         return
-    from calibrant.models import MODELS  # noqa: PLC0415 - loads PyTorch
-    from calibrant.train import get_recipe  # noqa: PLC0415
-    from calibrant.train._precision import CHOICES  # noqa: PLC0415
+    from calibrant.models import MODELS
+    from calibrant.train import get_recipe
+    from calibrant.train._precision import CHOICES
 
     for run in _distinct(runs, "objective"):
         check_objective(run.objective)
@@ -93,7 +93,7 @@ def check_objective(text: str) -> None:
     """Refuse an objective that cannot be computed; nothing is checked without PyTorch."""
     if not has_package("torch"):
         return
-    from calibrant.losses import Objective  # noqa: PLC0415 - loads PyTorch
+    from calibrant.losses import Objective
 
     try:
         Objective.parse(text)

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrant import _rows
-from calibrant._arrays import Float, Float64, Int, over_chunks, to_numpy
-from calibrant._checks import InputError, near_name, refuse
+from calibrant._core import row_summary
+from calibrant._core.arrays import Float, Float64, Int, over_chunks, to_numpy
+from calibrant._core.checks import InputError, near_name, refuse
 
 # Softmax outputs in float16 or float32, or rounded to four decimals, still pass.
 SUM_TOLERANCE = 1e-3
@@ -81,19 +81,27 @@ def _index_of_names(array: Any, classes: tuple[str, ...] | None) -> Int:
     try:
         texts = array.astype(np.str_)
     except UnicodeDecodeError as error:
-        raise refuse("labels", "must be names", f"got bytes that are no text ({error})",
-                     "Save names as text.") from error  # fmt: skip
+        raise refuse(
+            "labels",
+            "must be names",
+            f"got bytes that are no text ({error})",
+            "Save names as text.",
+        ) from error
     names, inverse = np.unique(texts, return_inverse=True)
     unknown = [str(name) for name in names if name not in index]
     if unknown:
-        raise refuse("labels", "must be names out of classes", f"got {unknown[0]!r}",
-                     near_name(unknown[0], classes))  # fmt: skip
+        raise refuse(
+            "labels",
+            "must be names out of classes",
+            f"got {unknown[0]!r}",
+            near_name(unknown[0], classes),
+        )
     return np.array([index[str(name)] for name in names], dtype=np.int64)[inverse]
 
 
 def check_logits(logits: Float) -> Int | None:
     """Refuse NaN, +inf and rows of -inf; return the predicted classes if the look found them."""
-    predicted, bad = _rows.predict_and_check(logits)
+    predicted, bad = row_summary.predict_and_check(logits)
     if bad is not None:
         raise _bad_logit(logits[bad].max(), bad)
     return predicted
@@ -113,14 +121,14 @@ def _bad_logit(value: Any, row: int) -> InputError:
 
 def check_probs(probs: Float) -> tuple[Int | None, Float64]:
     """Refuse what is not a row of probabilities; return predicted classes (if cheap) and sums."""
-    wide = probs.shape[1] > _rows.NARROW_CLASSES
+    wide = probs.shape[1] > row_summary.NARROW_CLASSES
     predicted = np.empty(len(probs), dtype=np.int64) if wide else None
     sums = np.empty(len(probs))
 
     def work(slices: Iterator[slice]) -> None:
         for rows in slices:
             chunk = probs[rows]
-            total = sums[rows] = _rows.row_totals(chunk)
+            total = sums[rows] = row_summary.row_totals(chunk)
             if not chunk.min() >= 0:  # NaN included
                 raise outside(chunk, start=rows.start)
             bad = np.flatnonzero(np.abs(total - 1) > SUM_TOLERANCE)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._checks import check_seed, refuse
+from calibrant._core.checks import check_seed, refuse
 
 Float = NDArray[np.floating[Any]]
 Float64 = NDArray[np.float64]
@@ -115,7 +115,7 @@ def one_blas_thread() -> Iterator[None]:
 
     Chunks already share the cores, and on a busy machine BLAS threads wait for one another.
     """
-    from threadpoolctl import threadpool_limits  # noqa: PLC0415 - looks for loaded libraries
+    from threadpoolctl import threadpool_limits
 
     with threadpool_limits(limits=1, user_api="blas"):
         yield

@@ -10,7 +10,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from calibrant._checks import near_name, refuse
+from calibrant._core.checks import near_name, refuse
 from calibrant.losses._differences import dca, mdca
 from calibrant.losses._kernel import mmce, mmce_weighted
 from calibrant.losses._likelihood import (

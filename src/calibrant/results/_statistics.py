@@ -1,6 +1,6 @@
 """Statistics over repeated runs: how sure a mean over seeds is, how two sets of runs differ.
 
-A run is one value, such as the ECE of one training. ``calibrant.inference`` exports these names.
+A run is one value, such as the ECE of one training.
 """
 
 from __future__ import annotations
@@ -12,18 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calibrant._arrays import Bool, Float64, to_floats
-from calibrant._checks import check_fraction, refuse
-
-__all__ = [
-    "RunComparison",
-    "RunSummary",
-    "cohens_d",
-    "compare_runs",
-    "pareto_front",
-    "summarise",
-    "within_subject_sem",
-]
+from calibrant._core.arrays import Bool, Float64, to_floats
+from calibrant._core.checks import check_fraction, refuse
 
 # Values that differ by less, relative to their size, are one value computed in two ways.
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
@@ -58,7 +48,7 @@ class RunComparison:
     level: float = 0.95
 
 
-def summarise(values: ArrayLike, *, level: float = 0.95) -> RunSummary:
+def summarise_runs(values: ArrayLike, *, level: float = 0.95) -> RunSummary:
     r"""Mean, standard deviation, standard error and t interval of repeated runs.
 
     :math:`s^2 = \sum_i (x_i - \bar x)^2 / (n - 1)`, :math:`\mathrm{sem} = s / \sqrt n`, interval
@@ -79,10 +69,10 @@ def summarise(values: ArrayLike, *, level: float = 0.95) -> RunSummary:
 
     Examples
     --------
-    >>> found = summarise([1.0, 2.0, 3.0])
+    >>> found = summarise_runs([1.0, 2.0, 3.0])
     >>> found.mean, found.std, round(found.sem, 3), round(found.low, 2), round(found.high, 2)
     (2.0, 1.0, 0.577, -0.48, 4.48)
-    >>> summarise([0.5]).std
+    >>> summarise_runs([0.5]).std
     nan
     """
     x = _runs("values", values)
@@ -129,7 +119,7 @@ def within_subject_sem(
     x = to_floats(values, "values").astype(np.float64)
     if x.ndim != 2 or not len(x) or x.shape[1] < 2:  # noqa: PLR2004
         rule = "must have the shape (subjects, conditions) with two or more conditions"
-        advice = "For one condition, use summarise(values).sem."
+        advice = "For one condition, use summarise_runs(values).sem."
         raise refuse("values", rule, f"got the shape {x.shape}", advice)
     n, k = x.shape
     if n == 1 or not np.isfinite(x).all():
@@ -233,9 +223,17 @@ def compare_runs(
     t = _ratio(difference, error)
     reach = _quantile(level, dof) * error
     return RunComparison(
-        difference, difference - reach, difference + reach, t, _two_sided(t, dof),
-        cohens_d(x, y, paired=paired), len(x), len(y), dof, level,
-    )  # fmt: skip
+        difference,
+        difference - reach,
+        difference + reach,
+        t,
+        _two_sided(t, dof),
+        cohens_d(x, y, paired=paired),
+        len(x),
+        len(y),
+        dof,
+        level,
+    )
 
 
 def pareto_front(points: ArrayLike, *, maximise: Sequence[bool]) -> Bool:
@@ -376,12 +374,12 @@ def _ratio(gap: float, spread: float) -> float:
 
 def _quantile(level: float, dof: float) -> float:
     """Where the central part ``level`` of the t distribution ends; NaN without freedom."""
-    from scipy.special import stdtrit  # noqa: PLC0415 - SciPy costs 0.1 s to import
+    from scipy.special import stdtrit
 
     return float(stdtrit(dof, (1 + level) / 2)) if dof > 0 else math.nan
 
 
 def _two_sided(t: float, dof: float) -> float:
-    from scipy.special import stdtr  # noqa: PLC0415
+    from scipy.special import stdtr
 
     return float(2 * stdtr(dof, -abs(t))) if dof > 0 else math.nan

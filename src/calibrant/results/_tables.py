@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from calibrant._checks import check_choice, check_fraction, near_name, refuse
-from calibrant.inference import compare_runs, summarise
-from calibrant.measure import _plain
+from calibrant._core.checks import check_choice, check_fraction, near_name, refuse
+from calibrant._core.formatting import json_number
 from calibrant.metrics import METRICS
+from calibrant.results import compare_runs, summarise_runs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -166,22 +166,26 @@ class ResultTable:
         r"""A tabular with booktabs' rules; marks need amssymb. Title and notes follow in small."""
         head = [*self.rows, *map(_joined, self.col_keys)]
         lines = [
-            [*(_in_latex(_shown(value)) for value in row),
-             *map(_latex_numbers, self._cells_of(row, r"\textbf{{{}}}"))]
+            [
+                *(_in_latex(_shown(value)) for value in row),
+                *map(_latex_numbers, self._cells_of(row, r"\textbf{{{}}}")),
+            ]
             for row in self.row_keys
-        ]  # fmt: skip
+        ]
         notes = ". ".join([self.title, *self.notes])
-        return "\n".join([
-            f"\\begin{{tabular}}{{{'l' * len(self.rows)}{'r' * len(self.col_keys)}}}",
-            r"\toprule",
-            " & ".join(map(_in_latex, head)) + r" \\",
-            r"\midrule",
-            *(" & ".join(line) + r" \\" for line in lines),
-            r"\bottomrule",
-            r"\end{tabular}",
-            "",
-            rf"{{\footnotesize {_in_latex(notes)}.\par}}",
-        ])  # fmt: skip
+        return "\n".join(
+            [
+                f"\\begin{{tabular}}{{{'l' * len(self.rows)}{'r' * len(self.col_keys)}}}",
+                r"\toprule",
+                " & ".join(map(_in_latex, head)) + r" \\",
+                r"\midrule",
+                *(" & ".join(line) + r" \\" for line in lines),
+                r"\bottomrule",
+                r"\end{tabular}",
+                "",
+                rf"{{\footnotesize {_in_latex(notes)}.\par}}",
+            ]
+        )
 
     def _cells_of(self, row: Key, bold: str) -> list[str]:
         """The printed cells of a row, the best ones in ``bold``."""
@@ -208,8 +212,8 @@ class ResultTable:
 
     def to_csv(self) -> str:
         """One line a cell: names, mean, spread and count, unrounded; what is undefined is empty."""
-        import pyarrow as pa  # noqa: PLC0415 - Arrow costs 0.1 s to import
-        from pyarrow import csv  # noqa: PLC0415
+        import pyarrow as pa
+        from pyarrow import csv
 
         sink = pa.BufferOutputStream()
         names = [*self.rows, *self.cols, "mean", self.spread, "count"]
@@ -224,24 +228,32 @@ class ResultTable:
             for record in self._long()
         ]
         return {
-            "metric": self.metric, "better": self.better, "spread": self.spread,
-            "rows": list(self.rows), "cols": list(self.cols), "fixed": dict(self.fixed),
+            "metric": self.metric,
+            "better": self.better,
+            "spread": self.spread,
+            "rows": list(self.rows),
+            "cols": list(self.cols),
+            "fixed": dict(self.fixed),
             "baseline": None if self.baseline is None else list(self.baseline),
-            "alpha": self.alpha, "cells": cells,
-        }  # fmt: skip
+            "alpha": self.alpha,
+            "cells": cells,
+        }
 
     def to_arrow(self) -> pa.Table:
         """One row a cell: metric, names, mean, spread, count, best, mark, p_value; null is none."""
-        import pyarrow as pa  # noqa: PLC0415
+        import pyarrow as pa
 
         records = self._long()
         floats = ("mean", self.spread, "p_value")
         columns = {name: [record[name] for record in records] for name in records[0]}
-        return pa.table({
-            name: pa.array(column, pa.float64(), from_pandas=True)  # NaN becomes null
-            if name in floats else pa.array(column)
-            for name, column in columns.items()
-        })  # fmt: skip
+        return pa.table(
+            {
+                name: pa.array(column, pa.float64(), from_pandas=True)  # NaN becomes null
+                if name in floats
+                else pa.array(column)
+                for name, column in columns.items()
+            }
+        )
 
 
 def pivot(  # noqa: PLR0913 - all but the first are keywords
@@ -282,7 +294,7 @@ def pivot(  # noqa: PLR0913 - all but the first are keywords
     baseline, baseline_axis
         The column (or, with "rows", the row) that the others are tested against by Student's
         two-sample t-test: its value, or a tuple where the axis has several names. See
-        ``inference.compare_runs`` for what a single seed or no spread gives.
+        ``results.compare_runs`` for what a single seed or no spread gives.
     alpha
         Significance level of that test; p-values are not corrected for the number of cells.
     better
@@ -325,8 +337,20 @@ def pivot(  # noqa: PLR0913 - all but the first are keywords
     cells = {place: _cell(values, spread) for place, values in runs.items()}
     if key is not None:
         cells = _marked(cells, key, axis=1 if baseline_axis == "cols" else 0, alpha=alpha)
-    result = ResultTable(metric, row_names, col_names, row_keys, col_keys, cells, fixed, spread,
-                         _direction(metric, better), best, key, alpha)  # fmt: skip
+    result = ResultTable(
+        metric,
+        row_names,
+        col_names,
+        row_keys,
+        col_keys,
+        cells,
+        fixed,
+        spread,
+        _direction(metric, better),
+        best,
+        key,
+        alpha,
+    )
     return replace(result, cells=_with_best(result))
 
 
@@ -347,7 +371,7 @@ def _kept(
     table: pa.Table, metric: str, where: Mapping[str, Any], names: tuple[str, ...]
 ) -> dict[str, list[Any]]:
     """Columns of the rows that are asked for, as lists."""
-    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow as pa
 
     if not isinstance(table, pa.Table):
         advice = "Pass calibrant.results.read_all(folder), or pa.table(data)."
@@ -358,15 +382,23 @@ def _kept(
         twice = next(name for name in names if names.count(name) > 1)
         raise refuse("rows and cols", "must differ", f"got {twice!r} in both", "Drop one.")
     if "metric" in where or "value" in where:
-        raise refuse("where", "must fix neither metric nor value", f"got {sorted(where)}",
-                     "Pass metric='ece' as an argument of its own.")  # fmt: skip
+        raise refuse(
+            "where",
+            "must fix neither metric nor value",
+            f"got {sorted(where)}",
+            "Pass metric='ece' as an argument of its own.",
+        )
     for name in ("metric", "seed", "value", *names, *where):
         if table.column_names.count(name) != 1:
             advice = near_name(name, table.column_names)
             raise refuse("table", f"must have the column {name!r}", "it has not", advice)
     if not (pa.types.is_floating(table["value"].type) or pa.types.is_integer(table["value"].type)):
-        raise refuse("table", "must hold numbers in 'value'", f"got {table['value'].type}",
-                     "Cast the column to float64.")  # fmt: skip
+        raise refuse(
+            "table",
+            "must hold numbers in 'value'",
+            f"got {table['value'].type}",
+            "Cast the column to float64.",
+        )
     for name, wanted in {"metric": metric, **where}.items():
         table = _only(table, name, wanted)
     return {name: table[name].to_pylist() for name in table.column_names}
@@ -374,8 +406,8 @@ def _kept(
 
 def _only(table: pa.Table, name: str, wanted: Any) -> pa.Table:
     """The rows whose column has a wanted value."""
-    import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.compute as pc  # noqa: PLC0415
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
     column = table[name]
     if pa.types.is_dictionary(column.type):
@@ -402,7 +434,7 @@ def _values(column: Any, wanted: list[Any]) -> Any:
     Strings that the column holds are taken from it: ``pa.array`` loads pandas, if that is
     installed, which takes longer than the whole table.
     """
-    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow as pa
 
     if pa.types.is_string(column.type):
         held = column.unique()
@@ -449,7 +481,7 @@ def _runs_by_cell(
         runs[row, col, seed] = run
         cells.setdefault((row, col), {})[seed] = math.nan if value is None else float(value)
     return {
-        place: [seeds[seed] for seed in sorted(seeds, key=_natural)]
+        place: [seeds[seed] for seed in sorted(seeds, key=natural_order)]
         for place, seeds in cells.items()
     }
 
@@ -462,17 +494,17 @@ def _ordered(
 
     def rank(key: Key) -> list[Any]:
         return [
-            order.index(value) if isinstance(order, list | tuple) else _natural(value)
+            order.index(value) if isinstance(order, list | tuple) else natural_order(value)
             for value, order in zip(key, orders, strict=True)
         ]
 
     return tuple(sorted(keys, key=rank))
 
 
-def _natural(value: Any) -> tuple[bool, Any, str]:
+def natural_order(value: Any) -> tuple[bool, Any, str]:
     """Sort key: numbers inside texts count as numbers, None comes last.
 
-    >>> sorted(["level 10", "level 9"], key=_natural)
+    >>> sorted(["level 10", "level 9"], key=natural_order)
     ['level 9', 'level 10']
     """
     if isinstance(value, str):
@@ -481,7 +513,7 @@ def _natural(value: Any) -> tuple[bool, Any, str]:
 
 
 def _cell(values: list[float], spread: str) -> Cell:
-    found = summarise(values)
+    found = summarise_runs(values)
     return Cell(found.mean, getattr(found, spread), found.count, tuple(values))
 
 
@@ -555,7 +587,7 @@ def _shown(value: Any) -> str:
 
 
 def _as_json(value: Any) -> Any:
-    return _plain(value) if isinstance(value, float) else value
+    return json_number(value) if isinstance(value, float) else value
 
 
 def _joined(key: Key) -> str:
@@ -569,7 +601,7 @@ def _clean(text: str) -> str:
 
 def straight(cells: Sequence[str], *, right: bool = False) -> list[str]:
     """Cells of a column filled up with spaces to one width on the screen."""
-    from rich.cells import cell_len  # noqa: PLC0415 - rich costs 0.05 s to import
+    from rich.cells import cell_len
 
     width = max(map(cell_len, cells))
     gaps = [" " * (width - cell_len(cell)) for cell in cells]
@@ -584,13 +616,29 @@ def _escaper(table: Mapping[str, str]) -> Callable[[str], str]:
 _in_markdown = _escaper({letter: f"\\{letter}" for letter in "\\`*_{}[]<>#|~&$"})
 
 LATEX = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
-    "_": r"\_", "%": r"\%", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
-    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
-    "[": "{[}", "]": "{]}", "*": "{*}",  # after a line's end these would be its options
-    "±": r"$\pm$", "▲": r"$\blacktriangle$", "▼": r"$\blacktriangledown$",
-    "△": r"$\vartriangle$", "▽": r"$\triangledown$", MISSING: "--",
-}  # fmt: skip
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "_": r"\_",
+    "%": r"\%",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "[": "{[}",
+    "]": "{]}",
+    "*": "{*}",  # after a line's end these would be its options
+    "±": r"$\pm$",
+    "▲": r"$\blacktriangle$",
+    "▼": r"$\blacktriangledown$",
+    "△": r"$\vartriangle$",
+    "▽": r"$\triangledown$",
+    MISSING: "--",
+}
 _in_latex = _escaper(LATEX)
 
 

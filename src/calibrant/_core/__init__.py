@@ -1,0 +1,1 @@
+"""What knows nothing of calibration: checks, arrays, files, memory, signals, text, score rows."""

@@ -1,0 +1,193 @@
+"""Reading and writing files so that nothing is lost and nothing hostile gets in.
+
+Files come from outside and are treated as hostile: nothing is unpickled, only regular files are
+opened, and what they need is compared with the memory that is left before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import lzma
+import os
+import secrets
+import stat
+import struct
+import tarfile
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant._core.checks import InputError, refuse
+from calibrant._core.memory import in_bytes
+from calibrant._core.stopping import removed_on_stop
+
+TEMPORARY = ".tmp"  # ending of files that are not finished
+# Of folders that cannot be flushed: some network disks, and folders that may not be listed.
+NO_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
+# What the libraries that read files raise when a file is damaged.
+DAMAGE: tuple[type[Exception], ...] = (
+    ValueError,
+    TypeError,
+    AttributeError,
+    EOFError,
+    OSError,
+    MemoryError,
+    NotImplementedError,
+    RuntimeError,
+    LookupError,
+    OverflowError,
+    SyntaxError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    tarfile.TarError,
+    struct.error,
+)
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """A temporary name that becomes ``path`` at the end: a reader never sees half a file.
+
+    The one way in which this package writes files. The contents reach the disk before the name
+    does, so that this holds after a power cut too. A link is followed, and the permissions of a
+    file that is replaced are kept; a device, a pipe or a folder is refused.
+    """
+    target = writable(path)
+    name = f".{target.stem}-{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}"
+    temporary = target.with_name(name)
+    with removed_on_stop(temporary):
+        try:
+            yield temporary
+            if target.exists():
+                temporary.chmod(stat.S_IMODE(target.stat().st_mode))
+            _flush(temporary)
+            temporary.replace(target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    try:
+        _flush(target.parent)
+    except OSError as error:
+        if error.errno not in NO_FLUSH:
+            raise
+
+
+def _flush(path: Path) -> None:
+    """Wait until a file, or the list of the files in a folder, is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_bytes(path: str | Path, content: bytes | memoryview) -> None:
+    """Write a whole file, or leave what was there."""
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        file.write(content)
+
+
+def writable(path: str | Path) -> Path:
+    """Where a file of this name is written, after links; refuses what is not a regular file."""
+    target = _resolved(Path(path))
+    if target.exists() and not target.is_file():
+        rule, advice = "must be a regular file or a new name", "Choose another name."
+        raise refuse("path", rule, f"got {str(path)!r}, {_kind_of(target)}", advice)
+    return target
+
+
+def check_regular(path: Path) -> None:
+    """Refuse to open what is not a regular file: a pipe would wait, a device may never end."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file. Check the path and the working directory.")
+    if not path.is_file():
+        rule, advice = "must be a regular file", "Copy its contents into a file first."
+        raise refuse(str(path), rule, f"got {_kind_of(path)}", advice)
+
+
+def read_text(path: Path, *, most: int) -> str:
+    """A small text file: regular, UTF-8, and of at most so many bytes."""
+    check_regular(path)
+    with path.open("rb") as stream:
+        data = stream.read(most + 1)
+    if len(data) > most:
+        rule, advice = f"must be at most {in_bytes(most)} long", "Check that it is the right file."
+        raise refuse(str(path), rule, "got more", advice)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        advice = "Save it as UTF-8."
+        raise refuse(str(path), "must be UTF-8 text", f"got {error}", advice) from error
+
+
+def read_json(path: Path, *, most: int = 1 << 20) -> Any:
+    """What a small JSON file holds; whatever is wrong with it is one error."""
+    try:
+        return json.loads(read_text(path, most=most))
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise refuse(str(path), "must be JSON", f"got {reason}", "Write it again.") from error
+
+
+def same_file(a: Path, b: Path) -> bool:
+    """Whether two paths lead to one file, through links too."""
+    return _resolved(a) == _resolved(b) or (a.exists() and b.exists() and a.samefile(b))
+
+
+def _resolved(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except RuntimeError as error:  # what Python 3.11 and 3.12 make of it
+        raise OSError(errno.ELOOP, "The links lead in a circle", str(path)) from error
+
+
+def _kind_of(path: Path) -> str:
+    """What is there, in words."""
+    kinds: dict[str, Callable[[], bool]] = {
+        "a folder": path.is_dir,
+        "a pipe": path.is_fifo,
+        "a socket": path.is_socket,
+        "a device": path.is_char_device,
+    }
+    return next((kind for kind, holds in kinds.items() if holds()), "something else")
+
+
+def npy_bytes(array: NDArray[Any]) -> bytes:
+    """An array as a .npy file; ``numpy.save`` to a file does not say why a disk refuses it."""
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+@contextmanager
+def clear_errors(where: str | Path, kind: str, *more: type[Exception]) -> Iterator[None]:
+    """Turn the many errors of damaged files, and ``more``, into one sentence."""
+    name = where if isinstance(where, str) else where.name
+    try:
+        yield
+    except (InputError, FileNotFoundError):
+        raise
+    except (*DAMAGE, *more) as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise damaged(name, f"cannot be read as {kind}: {reason}") from error
+
+
+def damaged(where: str, what: str) -> InputError:
+    """The error for a file that is not what its name promises."""
+    return InputError(
+        f"{where} {what}. The file is damaged, cut short or of another kind; download or save it "
+        "again."
+    )

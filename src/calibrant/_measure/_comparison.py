@@ -1,0 +1,274 @@
+"""compare(): models side by side on the same samples, with paired differences."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from calibrant import metrics as m
+from calibrant._core.checks import check_bins, check_choice, check_fraction, check_norm, refuse
+from calibrant._core.formatting import aligned, in_html, json_number, show, show_bounds, show_p
+from calibrant._measure._panel import names_for, options_by_metric
+from calibrant.inference import Difference, paired_differences
+from calibrant.metrics._binning import Binning
+from calibrant.predictions import Confidences, Predictions, in_samples
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BIAS_NOTE = (
+    "Intervals and p-values of calibration errors allow for the upward bias of each estimate, so "
+    "the difference of two estimates can lie outside its interval."
+)
+# More models than this make a matrix; of their differences the clearest are shown.
+FEW_MODELS, MOST_SHOWN = 6, 20
+MARKS = "* best of its metric; = these samples cannot tell it from the best."
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Models side by side on the same samples; prints as tables, with a verdict in words."""
+
+    num_samples: int
+    values: Mapping[str, Mapping[str, float]]
+    differences: Sequence[Difference]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; what is undefined is None."""
+        return {
+            "num_samples": self.num_samples,
+            "values": {
+                model: {name: json_number(value) for name, value in row.items()}
+                for model, row in self.values.items()
+            },
+            "differences": [
+                {
+                    key: json_number(value) if isinstance(value, float) else value
+                    for key, value in vars(difference).items()
+                }
+                for difference in self.differences
+            ],
+        }
+
+    def to_arrow(self) -> pa.Table:
+        """One row a difference."""
+        import pyarrow as pa
+
+        return pa.Table.from_pylist([vars(difference) for difference in self.differences])
+
+    def verdict(self, difference: Difference) -> str:
+        """Who is better, or that these samples cannot tell."""
+        alpha = 1 - difference.level
+        if math.isnan(difference.adjusted):
+            return "undefined"
+        if difference.value == 0 and difference.standard_error == 0:
+            return "identical"
+        if difference.adjusted >= alpha:
+            return "cannot tell"
+        if m.METRICS[difference.metric].better == "neither":
+            return "differ"
+        lower_wins = m.METRICS[difference.metric].better == "lower"
+        # By the interval: the difference of two biased estimates can point the other way.
+        first_wins = (difference.low + difference.high < 0) == lower_wins
+        return f"{difference.first if first_wins else difference.second} is better"
+
+    def __str__(self) -> str:
+        values, differences, words = self._shown
+        return "\n".join([self._size, "", aligned(values), "", aligned(differences), "", *words])
+
+    def _repr_html_(self) -> str:
+        """The same tables for notebooks, with everything escaped."""
+        values, differences, words = self._shown
+        return in_html(self._size, values, "") + in_html("", differences, " ".join(words))
+
+    @property
+    def _shown(self) -> tuple[list[list[str]], list[list[str]], list[str]]:
+        """Values, differences and words: every difference of few models, the clearest of many."""
+        if len(self.values) <= FEW_MODELS:
+            return (
+                self._value_rows,
+                self._difference_rows(self.differences),
+                [*self.notes, self.summary()],
+            )
+        told = sorted(self._told, key=lambda d: (d.adjusted, -_clarity(d)))
+        words = [*self._counts_by_metric(), *self.notes, self.summary(), MARKS]
+        if len(told) > MOST_SHOWN:
+            words.append(
+                f"The {MOST_SHOWN} clearest of the {len(told):,} differences are shown; to_dict() "
+                "(on the command line --json) has all."
+            )
+        return self._matrix_rows, self._difference_rows(told[:MOST_SHOWN]), words
+
+    @property
+    def _told(self) -> list[Difference]:
+        """The differences that these samples tell from chance."""
+        return [d for d in self.differences if d.adjusted < 1 - d.level]
+
+    def _counts_by_metric(self) -> list[str]:
+        """For each metric, how many of the pairs differ."""
+        told = Counter(d.metric for d in self._told)
+        pairs = Counter(d.metric for d in self.differences)
+        return [
+            f"{m.METRICS[name].label}: {told[name]:,} of {count:,} pairs differ."
+            for name, count in pairs.items()
+        ]
+
+    @property
+    def _matrix_rows(self) -> list[list[str]]:
+        """A row per model and a column per metric, with the best and its equals marked."""
+        names = list(next(iter(self.values.values())))
+        apart = {(d.metric, frozenset((d.first, d.second))) for d in self._told}
+        best = {name: self._best(name) for name in names}
+
+        def cell(model: str, name: str) -> str:
+            text = show(self.values[model][name], percent=m.METRICS[name].percent)
+            if best[name] is None or math.isnan(self.values[model][name]):
+                return text
+            if model == best[name]:
+                return f"{text} *"
+            return text if (name, frozenset((model, best[name]))) in apart else f"{text} ="
+
+        head = ["model", *(m.METRICS[name].label for name in names)]
+        return [head, *([model, *(cell(model, name) for name in names)] for model in self.values)]
+
+    def _best(self, name: str) -> str | None:
+        """The model with the best value of a metric; None where there is no best."""
+        sign = {"lower": 1, "higher": -1, "neither": 0}[m.METRICS[name].better]
+        found = {
+            model: sign * row[name]
+            for model, row in self.values.items()
+            if not math.isnan(row[name])
+        }
+        return min(found, key=lambda model: found[model]) if sign and found else None
+
+    @property
+    def _size(self) -> str:
+        return f"{in_samples(self.num_samples)}, the same for every model"
+
+    @property
+    def notes(self) -> list[str]:
+        """What has to be known to read the intervals of biased estimates."""
+        if not any(m.METRICS[d.metric].plug_in for d in self.differences):
+            return []
+        return [BIAS_NOTE]
+
+    @property
+    def _value_rows(self) -> list[list[str]]:
+        names = list(next(iter(self.values.values())))
+        return [["metric", *self.values]] + [
+            [m.METRICS[name].label]
+            + [show(row[name], percent=m.METRICS[name].percent) for row in self.values.values()]
+            for name in names
+        ]
+
+    def _difference_rows(self, differences: Sequence[Difference]) -> list[list[str]]:
+        level = self.differences[0].level
+        rows = [
+            ["difference", "metric", "value", f"{100 * level:g}% interval", "p (Holm)", "verdict"]
+        ]
+        for d in differences:
+            percent = m.METRICS[d.metric].percent
+            rows.append(
+                [
+                    f"{d.first} − {d.second}",
+                    m.METRICS[d.metric].label,
+                    show(d.value, percent=percent, signed=True),
+                    show_bounds(d.low, d.high, percent=percent, signed=True),
+                    show_p(d.adjusted),
+                    self.verdict(d),
+                ]
+            )
+        return rows
+
+    def summary(self) -> str:
+        """One sentence: what these samples can and cannot tell apart."""
+        told = self._told
+        if not told:
+            return (
+                f"N = {in_samples(self.num_samples)} cannot tell these models apart on any of "
+                "these metrics."
+            )
+        if len(told) == len(self.differences):
+            return f"N = {in_samples(self.num_samples)} tell them apart on every metric."
+        return (
+            f"N = {in_samples(self.num_samples)} tell {len(told)} of {len(self.differences)} "
+            "differences from chance; for the others they cannot."
+        )
+
+
+def compare(
+    models: Mapping[str, Predictions | Confidences],
+    *,
+    metrics: Sequence[str] | None = None,
+    bins: int = 15,
+    norm: float = 1,
+    binning: Binning = "width",
+    level: float = 0.95,
+    replicates: int = 1000,
+    seed: int = 0,
+) -> Comparison:
+    """Compare models on the same samples: paired differences, intervals, corrected p-values.
+
+    Samples are resampled together for all models, so what they share cancels. P-values are
+    corrected for the number of differences in the table (Holm). Labels must agree where the models
+    give them.
+
+    Examples
+    --------
+    >>> import calibrant
+    >>> a = calibrant.Confidences(confidence=[0.9] * 40, correct=[1] * 36 + [0] * 4)
+    >>> b = calibrant.Confidences(confidence=[0.6] * 40, correct=[1] * 36 + [0] * 4)
+    >>> result = calibrant.compare({"a": a, "b": b}, metrics=["ece"])
+    >>> result.verdict(result.differences[0])
+    'a is better'
+    """
+    _check_comparable(models)
+    check_choice("binning", binning, ("width", "mass"))
+    only_top = any(isinstance(p, Confidences) for p in models.values())
+    chosen = metrics
+    if metrics is None:
+        chosen = [
+            name
+            for name in m.default_metrics("compare")
+            if m.METRICS[name].top_label or not only_top
+        ]
+    for p in models.values():
+        names = names_for(p, chosen)
+    given = {"bins": check_bins(bins), "norm": check_norm(norm), "binning": binning}
+    options = options_by_metric(names, given)
+    check_fraction("level", level, example=0.95)
+    values, differences = paired_differences(
+        models, names, options=options, level=level, replicates=replicates, seed=seed
+    )
+    return Comparison(next(iter(models.values())).num_samples, values, differences)
+
+
+def _clarity(d: Difference) -> float:
+    """How many standard errors a difference is from zero."""
+    return abs(d.value) / d.standard_error if d.standard_error else math.inf
+
+
+def _check_comparable(models: Mapping[str, Predictions | Confidences]) -> None:
+    rule, advice = "must map two or more names to predictions", 'Write compare({"a": pa, "b": pb}).'
+    if not isinstance(models, Mapping):
+        raise refuse("models", rule, f"got {type(models).__name__}", advice)
+    for name, p in models.items():
+        if not isinstance(p, (Predictions, Confidences)):
+            raise refuse("models", rule, f"got {type(p).__name__} for {name!r}", advice)
+    if len(models) < 2:  # noqa: PLR2004
+        raise refuse("models", rule, f"got {len(models)}", advice)
+    (first_name, first), *others = models.items()
+    for name, p in others:
+        if p.num_samples != first.num_samples:
+            rule = "must hold the same samples"
+            got = f"got {first.num_samples:,} in {first_name!r} and {p.num_samples:,} in {name!r}"
+            raise refuse("models", rule, got, "Predict the same test set with each.")
+        if not isinstance(first, Predictions) or not isinstance(p, Predictions):
+            continue
+        if (first.labels != p.labels).any():
+            rule = "must hold the same samples in the same order"
+            got = f"got different labels in {first_name!r} and {name!r}"
+            raise refuse("models", rule, got, "Sort both by sample id before comparing.")
