@@ -763,7 +763,7 @@ def test_any_value_of_a_parameter_is_taken_or_refused_with_a_sentence(method: st
     for field in (field for field in dataclasses.fields(kind) if field.init):
         for value in WEIRD:
             with contextlib.suppress(InputError):
-                kind(**{field.name: value})._check()
+                kind(**{field.name: value}).check()
 
 
 @pytest.mark.parametrize("number", range(len(BAD_PARAMETERS)))

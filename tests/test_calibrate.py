@@ -68,9 +68,9 @@ def quick(folder: Path, **arguments: Any) -> CalibrationReport:
 
 
 def same(got: Predictions, want: Predictions) -> None:
-    assert got._kind == want._kind
-    assert got._scores.dtype == want._scores.dtype
-    np.testing.assert_array_equal(got._scores, want._scores)
+    assert got.kind == want.kind
+    assert got.scores.dtype == want.scores.dtype
+    np.testing.assert_array_equal(got.scores, want.scores)
     np.testing.assert_array_equal(got.labels, want.labels)
     assert (got.classes, dict(got.meta)) == (want.classes, dict(want.meta))
 

@@ -42,10 +42,10 @@ def test_round_trip(tmp_path: Path, ending: str, dtype: str, kind: str) -> None:
     p = Predictions(**{kind: scores}, labels=labels, classes=classes, meta=META)
     p.save(tmp_path / f"p{ending}")
     q = Predictions.load(tmp_path / f"p{ending}")
-    assert q._kind == kind
-    np.testing.assert_array_equal(q._scores.astype(dtype), scores)
+    assert q.kind == kind
+    np.testing.assert_array_equal(q.scores.astype(dtype), scores)
     if ending != ".csv":  # text keeps the value, not the width
-        assert q._scores.dtype == dtype
+        assert q.scores.dtype == dtype
     np.testing.assert_array_equal(q.labels, labels)
     assert q.classes == tuple(classes)
     assert q.meta == META

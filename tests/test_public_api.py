@@ -22,6 +22,7 @@ def test_names() -> None:
         "InputError",
         "Panel",
         "Predictions",
+        "Scores",
         "__version__",
         "calibrators",
         "compare",

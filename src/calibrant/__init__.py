@@ -18,7 +18,7 @@ from calibrant._core.checks import InputError
 from calibrant._core.version import __version__
 from calibrant._measure import Comparison, FitSummary, Panel, compare, fit_summary, measure
 from calibrant.calibrators import load_calibrator
-from calibrant.predictions import Confidences, Predictions, load
+from calibrant.predictions import Confidences, Predictions, Scores, load
 
 if TYPE_CHECKING:
     from calibrant import losses
@@ -30,6 +30,7 @@ __all__ = [
     "InputError",
     "Panel",
     "Predictions",
+    "Scores",
     "__version__",
     "calibrators",
     "compare",

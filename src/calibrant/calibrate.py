@@ -11,8 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from calibrant import io
 from calibrant import metrics as m
 from calibrant._core.checks import (
@@ -34,7 +32,7 @@ from calibrant.calibrators import (
 )
 from calibrant.calibrators._composite import out_of_fold
 from calibrant.inference._resampling import LEAST_DRAWS
-from calibrant.predictions import Predictions, _only, in_samples
+from calibrant.predictions import Predictions, in_samples, load_scores
 from calibrant.streaming import Accumulator, ParquetShards, parquet_files
 
 AUTO = "auto"
@@ -261,7 +259,7 @@ def _new_calibrator(method: str, options: dict[str, Any], seed: int) -> Calibrat
         options = {"seed": seed} | options
         check_seed(options["seed"])
     calibrator = kind(**options)
-    calibrator._check()
+    calibrator.check()
     return calibrator
 
 
@@ -366,10 +364,10 @@ class _Source:
         if self.shards is not None:
             return _apply_to_shards(report, self.shards, place, progress)
         assert self.out is not None
-        p, labelled = _load_scores(self.files[0])
+        p = load_scores(self.files[0])
         calibrated = report.calibrator.transform(p)
-        io.writer_for(self.out)(place, _columns(calibrated, labelled=labelled))
-        if not labelled:
+        io.writer_for(self.out)(place, calibrated.columns())
+        if not isinstance(p, Predictions) or not isinstance(calibrated, Predictions):
             return replace(report, notes=(NO_LABELS,))
         where = self.files[0].name
         return replace(report, judged=where, before=judge(p), after=judge(calibrated))
@@ -397,22 +395,6 @@ def _as_shards(patterns: Sequence[str]) -> ParquetShards | None:
     return ParquetShards.open(files)
 
 
-def _load_scores(path: Path) -> tuple[Predictions, bool]:
-    """Predictions, and whether the file has labels; they are all 0 where it has none."""
-    columns = io.read(path, need_labels=False)
-    arrays, labelled = columns.arrays, "labels" in columns.arrays
-    if not labelled:
-        scores = next(iter(arrays.values()), np.empty(0))
-        columns = replace(columns, arrays={**arrays, "labels": np.zeros(scores.shape[:1], int)})
-    given = _only(columns, path, ("logits", "probs", "labels"))
-    return Predictions(**given, classes=columns.classes, meta=columns.meta), labelled
-
-
-def _columns(p: Predictions, *, labelled: bool) -> io.Columns:
-    arrays: dict[str, Any] = {p._kind: p._scores} | ({"labels": p.labels} if labelled else {})
-    return io.Columns(arrays, p.classes, dict(p.meta))
-
-
 def _apply_to_shards(
     report: CalibrationReport, shards: ParquetShards, place: Path, progress: Progress
 ) -> CalibrationReport:
@@ -422,8 +404,8 @@ def _apply_to_shards(
     with io.parquet_writer(place) as write:
         for p in shards.batches():
             calibrated = report.calibrator.transform(p)
-            write(_columns(calibrated, labelled=shards.labelled))
-            if shards.labelled:
+            write(calibrated.columns())
+            if isinstance(p, Predictions) and isinstance(calibrated, Predictions):
                 totals = totals or [Accumulator(p.num_classes) for _ in range(2)]
                 for total, batch in zip(totals, (p, calibrated), strict=True):
                     total.update(batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 
@@ -49,7 +49,209 @@ class _Frozen:
         self.__dict__.update(state, meta=frozen_meta(state["meta"]))
 
 
-class Predictions(_Frozen):
+class Scores(_Frozen):
+    """What a classifier said about N samples of K classes, without knowing what was true.
+
+    Parameters
+    ----------
+    logits, probs
+        Scores of shape (N, K); exactly one of the two. NumPy arrays, torch tensors and anything
+        NumPy can read; kept without copying. Probabilities must lie in [0, 1] and sum to 1 to
+        within 1e-3 per row, and are renormalised in float64. A logit may be -inf (probability 0),
+        but not a whole row.
+    classes
+        The K class names, in the order of the columns.
+    meta
+        Where the scores came from: anything JSON can hold. Saved and loaded with them.
+
+    Examples
+    --------
+    >>> s = Scores(logits=[[2.0, 0.0], [0.0, 1.0]])
+    >>> s
+    Scores(2 samples, 2 classes, from logits)
+    >>> s.predicted, s.confidence.round(4)
+    (array([0, 1]), array([0.8808, 0.7311]))
+    """
+
+    def __init__(
+        self,
+        *,
+        logits: Any = None,
+        probs: Any = None,
+        classes: Sequence[str] | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> None:
+        advice = "Pass logits=… (before the softmax) or probs=… (after it)."
+        kind, scores = _one_of(logits, probs, advice)
+        check_matrix(scores, kind)
+        names = check_classes(classes, scores.shape[1])
+        self.__dict__.update(
+            kind=kind, scores=read_only(scores), classes=names, meta=frozen_meta(meta)
+        )
+        self._check_rest()
+        if kind == "logits":
+            argmax, row_sums = check_logits(scores), None
+        else:
+            argmax, row_sums = check_probs(scores)
+        self.__dict__.update(argmax=argmax, row_sums=row_sums)
+
+    kind: row_summary.Kind
+    """Whether ``scores`` are logits or probabilities."""
+    scores: Float
+    """The matrix (N, K) as it was given."""
+    classes: tuple[str, ...] | None
+    meta: Mapping[str, Any]
+    argmax: Int | None
+    """The predicted classes where checking the scores found them; ``predicted`` always has them."""
+    row_sums: Float64 | None
+    """Sums of the rows of probabilities as given; None for logits."""
+
+    def _check_rest(self) -> None:
+        """Check what a subclass adds, before the pass over the scores."""
+
+    @property
+    def _labels(self) -> Int | None:
+        return None
+
+    # --- what was given -----------------------------------------------------------------------
+
+    @property
+    def num_samples(self) -> int:
+        """N."""
+        return int(self.scores.shape[0])
+
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        return int(self.scores.shape[1])
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({in_samples(self.num_samples)}, {self.num_classes:,} classes, "
+            f"from {self.kind})"
+        )
+
+    # --- matrices, made when asked for and not kept -------------------------------------------
+
+    @property
+    def logits(self) -> Float:
+        """The logits given, or the log-probabilities where probabilities were given."""
+        return self.scores if self.kind == "logits" else self.log_probs
+
+    @property
+    def log_probs(self) -> Float:
+        """Log-probabilities, (N, K); float64 from float64, else float32. Not kept."""
+        return row_summary.log_normalise(self.scores, self.kind)
+
+    @property
+    def probs(self) -> Float:
+        """Probabilities, (N, K); float64 from float64, else float32. Not kept."""
+        log_probs = self.log_probs
+        return np.exp(log_probs, out=log_probs)
+
+    # --- columns, made once and kept ----------------------------------------------------------
+
+    @cached_property
+    def _summary(self) -> row_summary.RowSummary:
+        return self.sweep()[0]
+
+    def sweep(
+        self, consume: Callable[[], row_summary.Made] | None = None, *, threads: int | None = None
+    ) -> tuple[row_summary.RowSummary, list[row_summary.Made]]:
+        """One pass over the scores: the columns, and what the consumers of blocks made.
+
+        The columns are kept, so that no other pass is needed for them.
+        """
+        summary, made = row_summary.summarise_rows(
+            self.scores,
+            self._labels,
+            self.kind,
+            self.argmax,
+            consume,
+            total=self.row_sums,
+            threads=threads,
+        )
+        self.__dict__.setdefault("_summary", summary)
+        return summary, made
+
+    @cached_property
+    def _top(self) -> row_summary.TopLabel:
+        """The columns of the top label. Probabilities show them without the whole pass."""
+        if self.argmax is None or self.row_sums is None or "_summary" in vars(self):
+            return self._summary
+        return row_summary.top_of_probs(self.scores, self._labels, self.argmax, self.row_sums)
+
+    @property
+    def predicted(self) -> Int:
+        """Predicted class of each sample; the first of equals."""
+        return read_only(self._top.predicted)
+
+    @property
+    def odds_against(self) -> Float64:
+        """The sum over other classes of p_j / p_top: confidence is 1 / (1 + odds_against)."""
+        return read_only(self._top.odds)
+
+    @property
+    def confidence(self) -> Float64:
+        """Probability of the predicted class."""
+        return read_only(self._top.confidence)
+
+    @property
+    def entropy(self) -> Float64:
+        """Entropy of the predicted distribution in nats, 0 to ln K."""
+        return read_only(self._summary.entropy)
+
+    @cached_property
+    def order(self) -> Int:
+        """Samples from least to most confident."""
+        return np.argsort(self._top.odds)[::-1]
+
+    # --- other records out of this one --------------------------------------------------------
+
+    def slab(self, rows: slice) -> Self:
+        """A range of rows, without copying or checking again."""
+        part = object.__new__(type(self))
+        per_sample = ("scores", "argmax", "row_sums", *self._per_sample)
+        columns = {name: vars(self)[name] for name in per_sample}
+        part.__dict__.update(
+            {name: None if column is None else column[rows] for name, column in columns.items()},
+            kind=self.kind,
+            classes=self.classes,
+            meta=self.meta,
+        )
+        return part
+
+    _per_sample: ClassVar[tuple[str, ...]] = ()
+
+    def take(self, indices: Any) -> Self:
+        """Return the samples at ``indices`` (integers, or a mask), with their metadata."""
+        rows = to_numpy(indices, "indices")
+        return self._made(self.kind, self.scores[rows], rows)
+
+    def with_scores(self, kind: row_summary.Kind, scores: Any) -> Self:
+        """The same samples with other scores, as a calibrator gives them."""
+        return self._made(kind, scores, slice(None))
+
+    def _made(self, kind: row_summary.Kind, scores: Any, rows: Any) -> Self:
+        per_sample = {name: vars(self)[name][rows] for name in self._per_sample}
+        return type(self)(**{kind: scores}, **per_sample, classes=self.classes, meta=self.meta)
+
+    # --- files --------------------------------------------------------------------------------
+
+    def columns(self) -> io.Columns:
+        """What a file of this record holds."""
+        arrays = {self.kind: self.scores} | {name: vars(self)[name] for name in self._per_sample}
+        return io.Columns(arrays, self.classes, dict(self.meta))
+
+    def save(self, path: str | Path) -> None:
+        """Write npz, Parquet, CSV or safetensors, by the file's ending."""
+        io.write(path, self.columns())
+
+
+class Predictions(Scores):
     """What a classifier said about N samples of K classes, and what was true.
 
     Parameters
@@ -57,7 +259,7 @@ class Predictions(_Frozen):
     logits, probs
         Scores of shape (N, K); exactly one of the two. NumPy arrays, torch tensors and anything
         NumPy can read; kept without copying. Probabilities must lie in [0, 1] and sum to 1 to
-        within 1e-3 a row, and are renormalised in float64. A logit may be -inf (probability 0),
+        within 1e-3 per row, and are renormalised in float64. A logit may be -inf (probability 0),
         but not a whole row.
     labels
         Shape (N,), integers from 0 to K - 1, or names out of ``classes``.
@@ -86,30 +288,19 @@ class Predictions(_Frozen):
         classes: Sequence[str] | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> None:
-        advice = "Pass logits=… (before the softmax) or probs=… (after it)."
-        kind, scores = _one_of(logits, probs, advice)
-        check_matrix(scores, kind)
-        names = check_classes(classes, scores.shape[1])
-        self.__dict__.update(
-            _kind=kind,
-            _scores=read_only(scores),
-            labels=read_only(check_labels(labels, scores.shape, names)),
-            classes=names,
-            meta=frozen_meta(meta),
-        )
-        if kind == "logits":
-            predicted, total = check_logits(scores), None
-        else:
-            predicted, total = check_probs(scores)
-        self.__dict__.update(_predicted=predicted, _total=total)
+        self.__dict__["labels"] = labels
+        super().__init__(logits=logits, probs=probs, classes=classes, meta=meta)
 
     labels: Int
-    classes: tuple[str, ...] | None
-    meta: Mapping[str, Any]
-    _kind: row_summary.Kind
-    _scores: Float
-    _predicted: Int | None
-    _total: Float64 | None
+    _per_sample: ClassVar[tuple[str, ...]] = ("labels",)
+
+    def _check_rest(self) -> None:
+        labels = check_labels(self.__dict__["labels"], self.scores.shape, self.classes)
+        self.__dict__["labels"] = read_only(labels)
+
+    @property
+    def _labels(self) -> Int | None:
+        return self.labels
 
     @classmethod
     def from_binary(
@@ -143,87 +334,6 @@ class Predictions(_Frozen):
         columns = np.stack([np.zeros_like(scores), scores], axis=1)
         return cls(logits=columns, labels=labels, classes=classes, meta=meta)
 
-    # --- what was given -----------------------------------------------------------------------
-
-    @property
-    def num_samples(self) -> int:
-        """N."""
-        return int(self._scores.shape[0])
-
-    @property
-    def num_classes(self) -> int:
-        """K."""
-        return int(self._scores.shape[1])
-
-    def __len__(self) -> int:
-        return self.num_samples
-
-    def __repr__(self) -> str:
-        return (
-            f"Predictions({in_samples(self.num_samples)}, {self.num_classes:,} classes, "
-            f"from {self._kind})"
-        )
-
-    # --- matrices, made when asked for and not kept -------------------------------------------
-
-    @property
-    def logits(self) -> Float:
-        """The logits given, or the log-probabilities where probabilities were given."""
-        return self._scores if self._kind == "logits" else self.log_probs
-
-    @property
-    def log_probs(self) -> Float:
-        """Log-probabilities, (N, K); float64 from float64, else float32. Not kept."""
-        return row_summary.log_normalise(self._scores, self._kind)
-
-    @property
-    def probs(self) -> Float:
-        """Probabilities, (N, K); float64 from float64, else float32. Not kept."""
-        log_probs = self.log_probs
-        return np.exp(log_probs, out=log_probs)
-
-    # --- columns, made once and kept ----------------------------------------------------------
-
-    @cached_property
-    def _summary(self) -> row_summary.RowSummary:
-        return self._sweep()[0]
-
-    def _sweep(
-        self, consume: Callable[[], row_summary.Made] | None = None, *, threads: int | None = None
-    ) -> tuple[row_summary.RowSummary, list[row_summary.Made]]:
-        """One pass over the scores: the columns, and what the consumers of blocks made."""
-        return row_summary.summarise_rows(
-            self._scores,
-            self.labels,
-            self._kind,
-            self._predicted,
-            consume,
-            total=self._total,
-            threads=threads,
-        )
-
-    @cached_property
-    def _top(self) -> row_summary.TopLabel:
-        """The columns of the top label. Probabilities show them without the whole pass."""
-        if self._predicted is None or self._total is None or "_summary" in vars(self):
-            return self._summary
-        return row_summary.top_of_probs(self._scores, self.labels, self._predicted, self._total)
-
-    @property
-    def predicted(self) -> Int:
-        """Predicted class of each sample; the first of equals."""
-        return read_only(self._top.predicted)
-
-    @property
-    def odds_against(self) -> Float64:
-        """The sum over other classes of p_j / p_top: confidence is 1 / (1 + odds_against)."""
-        return read_only(self._top.odds)
-
-    @property
-    def confidence(self) -> Float64:
-        """Probability of the predicted class."""
-        return read_only(self._top.confidence)
-
     @property
     def correct(self) -> Bool:
         """Whether the predicted class is the label."""
@@ -236,44 +346,8 @@ class Predictions(_Frozen):
 
     @property
     def brier_terms(self) -> Float64:
-        """Squared distance of the probabilities from the one-hot label, a sample."""
+        """Squared distance of the probabilities from the one-hot label, per sample."""
         return read_only(self._summary.brier)
-
-    @property
-    def entropy(self) -> Float64:
-        """Entropy of the predicted distribution in nats, 0 to ln K."""
-        return read_only(self._summary.entropy)
-
-    @cached_property
-    def _order(self) -> Int:
-        """Samples from least to most confident."""
-        return np.argsort(self._top.odds)[::-1]
-
-    # --- other predictions out of these -------------------------------------------------------
-
-    def _slab(self, rows: slice) -> Predictions:
-        """A range of rows, without copying or checking again."""
-        part = object.__new__(Predictions)
-        part.__dict__.update(
-            _kind=self._kind,
-            _scores=self._scores[rows],
-            _predicted=None if self._predicted is None else self._predicted[rows],
-            _total=None if self._total is None else self._total[rows],
-            labels=self.labels[rows],
-            classes=self.classes,
-            meta=self.meta,
-        )
-        return part
-
-    def take(self, indices: Any) -> Predictions:
-        """Return the samples at ``indices`` (integers, or a mask), with their metadata."""
-        rows = to_numpy(indices, "indices")
-        return Predictions(
-            **{self._kind: self._scores[rows]},
-            labels=self.labels[rows],
-            classes=self.classes,
-            meta=self.meta,
-        )
 
     def split(self, fraction: float, *, seed: int) -> tuple[Predictions, Predictions]:
         """Cut into a random part of about ``fraction`` of the samples and the rest.
@@ -289,13 +363,6 @@ class Predictions(_Frozen):
         size = min(max(round(fraction * self.num_samples), 1), self.num_samples - 1)
         order = np.random.default_rng(seed).permutation(self.num_samples)
         return self.take(np.sort(order[:size])), self.take(np.sort(order[size:]))
-
-    # --- files --------------------------------------------------------------------------------
-
-    def save(self, path: str | Path) -> None:
-        """Write npz, Parquet, CSV or safetensors, by the file's ending."""
-        arrays = {self._kind: self._scores, "labels": self.labels}
-        io.write(path, io.Columns(arrays, self.classes, dict(self.meta)))
 
     @classmethod
     def load(
@@ -375,7 +442,7 @@ class Confidences(_Frozen):
         return f"Confidences({in_samples(self.num_samples)})"
 
     @cached_property
-    def _order(self) -> Int:
+    def order(self) -> Int:
         """Samples from least to most confident."""
         return np.argsort(self.confidence)
 
@@ -396,6 +463,15 @@ class Confidences(_Frozen):
         """Read ``confidence`` and ``correct`` from npz, Parquet, CSV or safetensors."""
         columns = io.read(path)
         return cls(**_only(columns, path, ("confidence", "correct")), meta=columns.meta)
+
+
+def load_scores(path: str | Path) -> Scores:
+    """Read predictions, or scores alone where the file has no labels."""
+    columns = io.read(path, need_labels=False)
+    labelled = "labels" in columns.arrays
+    names = ("logits", "probs", *(("labels",) if labelled else ()))
+    kind = Predictions if labelled else Scores
+    return kind(**_only(columns, path, names), classes=columns.classes, meta=columns.meta)
 
 
 def load(

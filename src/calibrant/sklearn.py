@@ -14,7 +14,7 @@ from calibrant._core.arrays import Float, Float64, Int
 from calibrant._core.checks import CalibrationWarning, check_count, near_name, refuse
 from calibrant._core.extras import import_extra
 from calibrant.calibrators import CALIBRATORS, Calibrator
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, Scores
 
 # ruff: noqa: E402 - whoever lacks the package reads how to get it, not where an import failed
 import_extra("sklearn.frozen", "calibrant.sklearn")
@@ -129,10 +129,12 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         top = self.predict_proba(X).argmax(axis=1)
         return self.classes_[top]
 
-    def _calibrated(self, X: Any) -> Predictions:
+    def _calibrated(self, X: Any) -> Scores:
         check_is_fitted(self)
         kind, values = _scores(self.estimator_, X, self.classes_)
-        return self.calibrator_.transform(_record(kind, values, None, self.classes_))
+        given: dict[str, Any] = {kind: values}
+        scores = Scores(**given, classes=_names(self.classes_))
+        return self.calibrator_.transform(scores)
 
     def _estimator(self) -> Any:
         return LogisticRegression() if self.estimator is None else self.estimator
@@ -176,7 +178,8 @@ class _Scored:
     classes: Any
 
     def predictions(self) -> Predictions:
-        return _record(self.kind, self.values, self.labels, self.classes)
+        given: dict[str, Any] = {self.kind: self.values}
+        return Predictions(**given, labels=self.labels, classes=_names(self.classes))
 
 
 @dataclass(frozen=True)
@@ -300,13 +303,8 @@ def _aligned(kind: str, values: Float, columns: Int, num_classes: int) -> Float:
     return out
 
 
-def _record(kind: str, values: Float, labels: Int | None, classes: Any) -> Predictions:
-    if labels is None:  # they are never looked at
-        labels = np.zeros(len(values), dtype=np.int64)
-    names = [str(name) for name in classes]
-    if kind == "probs":
-        return Predictions(probs=values, labels=labels, classes=names)
-    return Predictions(logits=values, labels=labels, classes=names)
+def _names(classes: Any) -> list[str]:
+    return [str(name) for name in classes]
 
 
 def _classes_of(model: Any) -> Any:

@@ -40,7 +40,7 @@ from calibrant.metrics._exact import ExactSums
 from calibrant.metrics._limits import Histogram
 from calibrant.metrics._registry import ENTROPY, LOSS, METRICS, SCORE
 from calibrant.metrics._streamed import Streamed, slack
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, Scores
 
 # A float32 holds its exponent and the 9 leading bits of its fraction in its upper 18 bits: 512
 # cells an octave of s without taking a logarithm. The cells cover 2^-126 <= s < 2^25; smaller s,
@@ -255,7 +255,7 @@ class Accumulator:
         def work(slices: Iterator[slice]) -> _Counts:
             counts = _Counts(self.num_classes, self.bins)
             for rows in slices:
-                counts.add_rows(predictions._slab(rows), self.bins)
+                counts.add_rows(predictions.slab(rows), self.bins)
             return counts
 
         # A thread works through slabs small enough that all their columns stay in the cache.
@@ -395,8 +395,8 @@ class ParquetShards:
         width = max(values // rows, len(schemas[0].names))  # where a file lies, too
         return cls(files, rows, width, labelled, classes, meta)
 
-    def batches(self) -> Iterator[Predictions]:
-        """Yield the rows in order. Where there are no labels, all are 0."""
+    def batches(self) -> Iterator[Scores]:
+        """Yield the rows in order: predictions, or scores where there are no labels."""
         import pyarrow.parquet as pq
 
         least = min(LEAST_BATCH, MOST_ELEMENTS // self.row_values)
@@ -409,21 +409,15 @@ class ParquetShards:
             with opened:
                 for batch in _clearly(opened.iter_batches(batch_size=size), file):
                     if batch.num_rows:
-                        yield self._predictions(batch, file, start)
+                        yield self._record(batch, file, start)
                         start += batch.num_rows
 
-    def _predictions(self, batch: Any, file: Path, start: int) -> Predictions:
+    def _record(self, batch: Any, file: Path, start: int) -> Scores:
         with clear_errors(file, "parquet", *_arrow_errors()):
             arrays = io.table_arrays(batch, file.name)
-        labels = arrays.get("labels", np.zeros(batch.num_rows, dtype=np.int64))
+        kind = Predictions if "labels" in arrays else Scores
         try:
-            return Predictions(
-                logits=arrays.get("logits"),
-                probs=arrays.get("probs"),
-                labels=labels,
-                classes=self.classes,
-                meta=self.meta,
-            )
+            return kind(**arrays, classes=self.classes, meta=self.meta)
         except InputError as error:
             raise InputError(f"{file.name}, counted from row {start:,}: {error}") from error
 
@@ -465,6 +459,7 @@ def accumulate_parquet(
         raise refuse("paths", rule, "got scores alone", advice)
     total = None
     for predictions in shards.batches():
+        assert isinstance(predictions, Predictions)  # the files have labels
         total = total or Accumulator(predictions.num_classes, bins=bins)
         total.update(predictions)
         if progress:

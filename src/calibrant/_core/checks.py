@@ -28,13 +28,16 @@ class CalibrationWarning(UserWarning):
     """A fit has an answer, but one its user should know something about."""
 
 
-def refuse(argument: str, rule: str, got: str, advice: str) -> InputError:
-    """Build the one kind of error message this package uses.
+def refuse(argument: str, rule: str, got: str | None, advice: str) -> InputError:
+    """Build the one kind of error message this package uses; ``got`` where it says something new.
 
     >>> print(refuse("bins", "must be a whole number of at least 1", "got 0", "Try bins=15."))
     bins must be a whole number of at least 1; got 0. Try bins=15.
+    >>> print(refuse("recipe", "has no option 'x'", None, "Known: epochs."))
+    recipe has no option 'x'. Known: epochs.
     """
-    return InputError(f"{argument} {rule}; {got}. {advice}")
+    came = "" if got is None else f"; {got}"
+    return InputError(f"{argument} {rule}{came}. {advice}")
 
 
 def printable(text: str, keep: str = "") -> str:

@@ -91,7 +91,7 @@ class RowSummary(TopLabel):
 
 def summarise_rows(
     scores: Float,
-    labels: Int,
+    labels: Int | None,
     kind: Kind,
     predicted: Int | None = None,
     consume: Callable[[], Made] | None = None,
@@ -102,7 +102,7 @@ def summarise_rows(
     """Make the O(N) columns of a score matrix in one pass over it.
 
     ``predicted`` (with many classes) and ``total`` (sums of rows of probabilities) are what the
-    checks found.
+    checks found. Without labels, the columns of the label are those of the predicted class.
 
     ``consume`` makes a consumer of blocks, one a thread; they are returned. Consumers that add
     whole numbers, or write to their own rows, give results that no number of threads changes.
@@ -171,10 +171,10 @@ def row_totals(probs: Float) -> Float64:
     return total
 
 
-def top_of_probs(probs: Float, labels: Int, predicted: Int, total: Float64) -> TopLabel:
+def top_of_probs(probs: Float, labels: Int | None, predicted: Int, total: Float64) -> TopLabel:
     """The top-label columns of probabilities whose predicted classes and row sums are known."""
     total = snapped(total)
-    top = probs[np.arange(len(labels)), predicted].astype(np.float64)
+    top = probs[np.arange(len(probs)), predicted].astype(np.float64)
     confidence = np.minimum(top / total, 1)
     doubt = 1 - confidence
     faint = np.flatnonzero(doubt < FAINT)
@@ -183,7 +183,8 @@ def top_of_probs(probs: Float, labels: Int, predicted: Int, total: Float64) -> T
         others = probs[rows].astype(np.float64) / total[rows, None]
         others[np.arange(len(rows)), predicted[rows]] = 0
         doubt[rows] = others.sum(axis=1)
-    return TopLabel(predicted, predicted == labels, doubt / confidence, confidence)
+    correct = np.ones(len(probs), dtype=np.bool_) if labels is None else predicted == labels
+    return TopLabel(predicted, correct, doubt / confidence, confidence)
 
 
 def entry_probs(
@@ -209,13 +210,13 @@ class _Sweep:
     """What both kinds of scores share: layout, and where the results go."""
 
     def __init__(
-        self, scores: Float, labels: Int, dtype: np.dtype[Any], predicted: Int | None
+        self, scores: Float, labels: Int | None, dtype: np.dtype[Any], predicted: Int | None
     ) -> None:
         self.scores, self.labels, self.dtype = scores, labels, dtype
         self.narrow = scores.shape[1] <= NARROW_CLASSES
         self.axis = 0 if self.narrow else 1
         self.expand: Any = np.s_[None, :] if self.narrow else np.s_[:, None]
-        self.out = RowSummary.empty(len(labels))
+        self.out = RowSummary.empty(len(scores))
         self.ones = np.ones(scores.shape[1], dtype=dtype)
         if predicted is not None:
             self.out.predicted[:] = predicted
@@ -244,6 +245,10 @@ class _Sweep:
             np.subtract(num_classes, first, out=top, dtype=np.int64, casting="unsafe")
         return self.flat_index(top, num_classes)
 
+    def labels_of(self, rows: slice) -> Int:
+        """Labels of a chunk; without labels, what was predicted."""
+        return self.out.predicted[rows] if self.labels is None else self.labels[rows]
+
     def row_sum(self, a: Float) -> Float:
         """Sum over the classes."""
         if self.narrow:
@@ -269,11 +274,11 @@ class _LogitSweep(_Sweep):
     """
 
     def __init__(
-        self, scores: Float, labels: Int, dtype: np.dtype[Any], predicted: Int | None
+        self, scores: Float, labels: Int | None, dtype: np.dtype[Any], predicted: Int | None
     ) -> None:
         super().__init__(scores, labels, dtype, predicted)
         self.top, self.label, self.base, self.total, self.squares, self.weighted = np.empty(
-            (6, len(labels)), dtype=dtype
+            (6, len(scores)), dtype=dtype
         )
 
     def fill(self, rows: slice, buffers: Float) -> Float:
@@ -285,7 +290,7 @@ class _LogitSweep(_Sweep):
         work, exp = self.laid_out(rows, buffers)
         top_at, flat = self.find_top(work, rows), work.ravel()
         self.top[rows] = flat[top_at]
-        self.label[rows] = flat[self.flat_index(self.labels[rows], self.scores.shape[1])]
+        self.label[rows] = flat[self.flat_index(self.labels_of(rows), self.scores.shape[1])]
         if self.dtype == np.float64:
             self.base[rows] = self.top[rows]
             target = buffers[0][: work.size].reshape(work.shape)
@@ -337,13 +342,13 @@ class _LogitSweep(_Sweep):
 
     def finish(self) -> RowSummary:
         """Turn the sums of all rows into the per-sample quantities."""
-        np.equal(self.out.predicted, self.labels, out=self.out.correct)
+        np.equal(self.out.predicted, self.labels_of(slice(None)), out=self.out.correct)
 
         def work(slices: Iterator[slice]) -> None:
             for rows in slices:
                 self._finish(rows)
 
-        over_chunks(work, len(self.labels), ROW_COST)
+        over_chunks(work, len(self.scores), ROW_COST)
         return self.out
 
     def _finish(self, rows: slice) -> None:
@@ -382,7 +387,7 @@ class _ProbSweep(_Sweep):
     def __init__(
         self,
         scores: Float,
-        labels: Int,
+        labels: Int | None,
         dtype: np.dtype[Any],
         predicted: Int | None,
         total: Float64,
@@ -396,7 +401,7 @@ class _ProbSweep(_Sweep):
         probs: Float = buffers[0][: given.size].reshape(given.shape)
         np.minimum(np.divide(given, self.total[rows][self.expand], out=probs), 1, out=probs)
         top_at, flat = self.find_top(probs, rows), probs.ravel()
-        label_prob = flat[self.flat_index(self.labels[rows], self.scores.shape[1])]
+        label_prob = flat[self.flat_index(self.labels_of(rows), self.scores.shape[1])]
         confidence = flat[top_at]
         logs[...] = 0
         np.log(probs, out=logs, where=probs > 0)
@@ -405,7 +410,7 @@ class _ProbSweep(_Sweep):
         flat[top_at] = 0
         rest = self.row_sum(probs)
         squares = self.row_dot(probs, probs)
-        correct = out.predicted[rows] == self.labels[rows]
+        correct = out.predicted[rows] == self.labels_of(rows)
         miss = np.where(correct, rest, 1 - label_prob)
         others = np.where(correct, squares, confidence**2 + squares - label_prob**2)
         out.correct[rows] = correct

@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 
@@ -15,8 +15,10 @@ from calibrant._core.arrays import Bool, Float, Float64, over_chunks, to_floats,
 from calibrant._core.checks import CalibrationWarning, InputError, NotFittedError, refuse
 from calibrant.calibrators._ops import NumpyOps
 from calibrant.calibrators._scores import logit_chunk
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, Scores
 
+# Scores give scores, predictions give predictions.
+Record = TypeVar("Record", bound=Scores)
 # Weights that sum to no more are shares, not counts.
 ONE_SAMPLE = 1 + 1e-6
 
@@ -26,22 +28,22 @@ class Learner:
 
     def params(self) -> dict[str, Any]:
         """What the constructor was given."""
-        return {f.name: getattr(self, f.name) for f in self._fields()}
+        return {f.name: getattr(self, f.name) for f in self.fields()}
 
-    def _fields(self) -> list[dataclasses.Field[Any]]:
+    def fields(self) -> list[dataclasses.Field[Any]]:
         return [f for f in dataclasses.fields(self) if f.init]  # type: ignore[arg-type]
 
     def clone(self) -> Self:
         """Return an unfitted copy with the same parameters."""
         return type(self)(**{name: _cloned(value) for name, value in self.params().items()})
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """Drop what was learned."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
 
     def __repr__(self) -> str:
-        defaults = {f.name: f.default for f in self._fields()}
+        defaults = {f.name: f.default for f in self.fields()}
         changed = {k: v for k, v in self.params().items() if v is not defaults[k]}
         given = ", ".join(f"{k}={v!r}" for k, v in changed.items() if v != defaults[k])
         return f"{type(self).__name__}({given})"
@@ -51,7 +53,7 @@ class Calibrator(Learner):
     """Base of all calibrators that turn predictions into predictions.
 
     Subclasses are dataclasses: the constructor stores, ``fit`` checks and learns, and what is
-    learned ends in ``_``. They write ``_check`` (the parameters), ``_learn`` and ``_forward``.
+    learned ends in ``_``. They write ``check`` (the parameters), ``_learn`` and ``forward``.
     """
 
     keeps_argmax: bool = False
@@ -82,8 +84,8 @@ class Calibrator(Learner):
             (``groups_`` holds them by name) and ``transform`` then needs the groups too.
         """
         check_predictions(p)
-        self._check()
-        self._forget()
+        self.check()
+        self.forget()
         share = _check_weights(weights, p.num_samples)
         if groups is None:
             self._learn(p, share)
@@ -92,16 +94,16 @@ class Calibrator(Learner):
             found = {}
             for name, mask in _members(names):
                 part = self.clone()
-                part._learn_part(p.take(mask), None if share is None else share[mask])
+                part.fit_part(p.take(mask), None if share is None else share[mask])
                 found[name] = part
             self.groups_ = found
         self._remember(p)
         return self
 
-    def _learn_part(self, p: Predictions, weights: Float64 | None) -> Self:
+    def fit_part(self, p: Predictions, weights: Float64 | None) -> Self:
         """Fit to checked predictions: for folds, groups and steps."""
-        self._check()
-        self._forget()
+        self.check()
+        self.forget()
         if weights is not None and not weights.any():
             rule, got = "must not be all 0 in a group, or outside a fold", "got only zeros"
             raise refuse("weights", rule, got, "Drop samples that should not count.")
@@ -112,13 +114,13 @@ class Calibrator(Learner):
     def _remember(self, p: Predictions) -> None:
         self.num_classes_, self.classes_ = p.num_classes, p.classes
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """Refuse parameters that make no sense."""
 
     def _learn(self, p: Predictions, weights: Float64 | None) -> None:
         raise NotImplementedError
 
-    def _check_learned(self) -> None:
+    def check_learned(self) -> None:
         """Refuse learned values, read from a file, that no fit gives."""
 
     @property
@@ -133,25 +135,28 @@ class Calibrator(Learner):
 
     # --- transform ----------------------------------------------------------------------------
 
-    def transform(self, p: Predictions, *, groups: Any = None) -> Predictions:
-        """Return calibrated predictions. The labels are carried over, never looked at."""
+    def transform(self, p: Record, *, groups: Any = None) -> Record:
+        """Return calibrated scores, or calibrated predictions for predictions.
+
+        Labels are carried over, never looked at.
+        """
         self._need_fit()
-        check_predictions(p)
+        check_scores(p)
         check_same_classes(p, self.num_classes_, self.classes_)
         if "groups_" in vars(self):
             scores = self._apply_by_group(p, groups)
         elif groups is None:
-            scores = self._apply(p)
+            scores = self.apply(p)
         else:
             advice = "Fit with groups=… as well, or leave it out."
-            raise refuse("groups", "belongs to a fit by groups", "got one without", advice)
-        return Predictions(**{self.gives: scores}, labels=p.labels, classes=p.classes, meta=p.meta)
+            raise refuse("groups", "belongs to a fit by groups", None, advice)
+        return p.with_scores(self.gives, scores)
 
     def fit_transform(self, p: Predictions, *, weights: Any = None) -> Predictions:
         """Fit on predictions and return them calibrated. Optimistic: the labels were seen."""
         return self.fit(p, weights=weights).transform(p)
 
-    def _apply_by_group(self, p: Predictions, groups: Any) -> Float:
+    def _apply_by_group(self, p: Scores, groups: Any) -> Float:
         if groups is None:
             advice = "Pass groups=… with a name a sample."
             raise refuse("groups", "is needed after a fit by groups", "got none", advice)
@@ -161,21 +166,21 @@ class Calibrator(Learner):
             rule = f"must be among those of the fit ({', '.join(self.groups_)})"
             raise refuse("groups", rule, f"got {unknown[0]!r}", "Fit with samples of every group.")
         return put_together(
-            [(mask, self.groups_[name]._apply(p.take(mask))) for name, mask in _members(names)]
+            [(mask, self.groups_[name].apply(p.take(mask))) for name, mask in _members(names)]
         )
 
-    def _apply(self, p: Predictions) -> Float:
+    def apply(self, p: Scores) -> Float:
         """The calibrated scores, chunk by chunk."""
-        exact = self.gives == "probs" or p._scores.dtype == np.float64
+        exact = self.gives == "probs" or p.scores.dtype == np.float64
         dtype = np.dtype(np.float64 if exact else np.float32)
         learned = self._as(dtype)
-        out = np.empty(p._scores.shape, dtype=dtype)
+        out = np.empty(p.scores.shape, dtype=dtype)
 
         def work(slices: Iterator[slice]) -> None:
             for rows in slices:
                 z = logit_chunk(p, rows, dtype)
                 with np.errstate(over="ignore", under="ignore"):
-                    out[rows] = self._forward(NumpyOps, z, learned)
+                    out[rows] = self.forward(NumpyOps, z, learned)
                 _tidy(out[rows], z, keep=self.keeps_argmax, gives=self.gives)
 
         over_chunks(work, *out.shape)
@@ -192,13 +197,13 @@ class Calibrator(Learner):
                 setattr(light, name, value.astype(dtype) if floats else value)
         return light
 
-    def _forward(self, ops: Any, z: Any, learned: Any) -> Any:
+    def forward(self, ops: Any, z: Any, learned: Any) -> Any:
         """The map from logits to calibrated logits or probabilities (``gives`` says which)."""
         raise NotImplementedError
 
     # --- copies, text -------------------------------------------------------------------------
 
-    def _settled(self) -> Self:
+    def settled(self) -> Self:
         """An unfitted copy that takes as given what this fit chose by cross-validation."""
         return self.clone()
 
@@ -271,15 +276,20 @@ def put_together(parts: list[tuple[Bool, Float]]) -> Float:
 
 
 def check_predictions(p: object) -> None:
-    """Refuse what has not the scores of all classes."""
+    """Refuse what has not the scores of all classes, and labels."""
     if not isinstance(p, Predictions):
         rule, advice = "must be Predictions", "Build Predictions(logits=…, labels=…)."
         raise refuse("p", rule, f"got {type(p).__name__}", advice)
 
 
-def check_same_classes(
-    p: Predictions, num_classes: int | None, classes: tuple[str, ...] | None
-) -> None:
+def check_scores(p: object) -> None:
+    """Refuse what has not the scores of all classes."""
+    if not isinstance(p, Scores):
+        rule, advice = "must be Scores or Predictions", "Build Scores(logits=…)."
+        raise refuse("p", rule, f"got {type(p).__name__}", advice)
+
+
+def check_same_classes(p: Scores, num_classes: int | None, classes: tuple[str, ...] | None) -> None:
     """Refuse predictions of other classes than those of the fit."""
     if num_classes not in (None, p.num_classes):
         rule = f"must have {num_classes} classes like the data of the fit"

@@ -45,12 +45,12 @@ class _Binned(Calibrator):
     edges_: Float64 = field(init=False)
     values_: Float64 = field(init=False)
 
-    def _check(self) -> None:
+    def check(self) -> None:
         check_bins(self.bins)
         check_choice("binning", self.binning, ("width", "mass"))
         check_choice("target", self.target, ("top", "class"))
 
-    def _check_learned(self) -> None:
+    def check_learned(self) -> None:
         check_map(self.edges_, self.values_)
         rows = 1 if self.target == "top" else self.num_classes_
         if len(self.edges_) != rows or self.values_.shape[1] != self.edges_.shape[1] + 1:
@@ -161,8 +161,8 @@ class HistogramBinning(_Binned):
 
     learned: ClassVar = {"edges_": ("R", "E"), "values_": ("R", "B")}
 
-    def _check(self) -> None:
-        super()._check()
+    def check(self) -> None:
+        super().check()
         if self.floor is not None and not (is_number(self.floor) and 0 <= self.floor <= 1):
             raise refuse("floor", "must lie in [0, 1]", f"got {self.floor!r}", "Try floor=0.5.")
 
@@ -175,7 +175,7 @@ class HistogramBinning(_Binned):
             prior = 0.5 if self.floor is None else self.floor
         self._learn_tables(columns, weights, prior, p.num_classes)
 
-    def _forward(self, ops: Any, z: Any, learned: Any) -> Any:
+    def forward(self, ops: Any, z: Any, learned: Any) -> Any:
         return self._mapped(ops, z, learned)
 
 
@@ -217,10 +217,10 @@ class ScalingBinning(_Binned):
         if self.target == "top":  # empty bins below 1 / K would move the prediction
             self.values_ = np.maximum(self.values_, (1 + 1e-5) / p.num_classes)
 
-    def _check_learned(self) -> None:
-        super()._check_learned()
+    def check_learned(self) -> None:
+        super().check_learned()
         if not self.temperature_ > 0:
             raise InputError("temperature_ must be above 0.")
 
-    def _forward(self, ops: Any, z: Any, learned: Any) -> Any:
+    def forward(self, ops: Any, z: Any, learned: Any) -> Any:
         return self._mapped(ops, z / learned.temperature_, learned)

@@ -37,7 +37,7 @@ class Chain(Calibrator):
         """Probabilities if any step gives them, else logits."""
         return "probs" if any(step.gives == "probs" for step in self.steps) else "logits"
 
-    def _check(self) -> None:
+    def check(self) -> None:
         fine = isinstance(self.steps, (list, tuple)) and self.steps
         if not fine or not all(isinstance(step, Calibrator) for step in self.steps):
             rule, advice = "must be calibrators", "Try Chain([TemperatureScaling(), …])."
@@ -46,16 +46,16 @@ class Chain(Calibrator):
     def _learn(self, p: Predictions, weights: Float64 | None) -> None:
         done = []
         for step in self.steps:
-            fitted = step.clone()._learn_part(p, weights)
+            fitted = step.clone().fit_part(p, weights)
             p = fitted.transform(p)
             done.append(fitted)
         self.steps_ = done
 
-    def _forward(self, ops: Any, z: Any, learned: Any) -> Any:
+    def forward(self, ops: Any, z: Any, learned: Any) -> Any:
         kind = "logits"
         for step, values in zip(self.steps_, learned.steps_, strict=True):
             z = ops.log(ops.maximum(z, TINY)) if kind == "probs" else z
-            z, kind = step._forward(ops, z, values), step.gives
+            z, kind = step.forward(ops, z, values), step.gives
         if kind == "logits" and self.gives == "probs":
             return ops.exp(ops.log_softmax(z))
         return z
@@ -103,7 +103,7 @@ class CrossFitted(Calibrator):
         """What the inner one gives."""
         return self.calibrator.gives
 
-    def _check(self) -> None:
+    def check(self) -> None:
         if not isinstance(self.calibrator, Calibrator):
             rule, advice = "must be a calibrator", "Try CrossFitted(TemperatureScaling())."
             raise refuse("calibrator", rule, f"got {self.calibrator!r}", advice)
@@ -111,14 +111,14 @@ class CrossFitted(Calibrator):
 
     def _learn(self, p: Predictions, weights: Float64 | None) -> None:
         self.out_of_fold_ = out_of_fold(self.calibrator, p, weights, self.folds, self.seed)
-        self.calibrator_ = self.calibrator.clone()._learn_part(p, weights)
+        self.calibrator_ = self.calibrator.clone().fit_part(p, weights)
 
     def fit_transform(self, p: Predictions, *, weights: Any = None) -> Predictions:
         """Fit on predictions and return them calibrated out of fold."""
         return self.fit(p, weights=weights).out_of_fold_
 
-    def _forward(self, ops: Any, z: Any, learned: Any) -> Any:
-        return self.calibrator_._forward(ops, z, learned.calibrator_)
+    def forward(self, ops: Any, z: Any, learned: Any) -> Any:
+        return self.calibrator_.forward(ops, z, learned.calibrator_)
 
     def _as_affine(self) -> tuple[Float64, Float64]:
         return self.calibrator_._as_affine()
@@ -139,8 +139,8 @@ def out_of_fold(
     for number in range(folds):
         held = fold == number
         some = None if weights is None else weights[~held]
-        fitted = calibrator.clone()._learn_part(p.take(~held), some)
-        parts.append((held, fitted._apply(p.take(held))))
+        fitted = calibrator.clone().fit_part(p.take(~held), some)
+        parts.append((held, fitted.apply(p.take(held))))
     scores = put_together(parts)
     return Predictions(
         **{calibrator.gives: scores}, labels=p.labels, classes=p.classes, meta=p.meta

@@ -93,7 +93,7 @@ class ConfidNet(FeatureCalibrator):
     scale_: Float64 = field(init=False)
     validation_losses_: Float64 = field(init=False)
 
-    def _check(self) -> None:
+    def check(self) -> None:
         if not isinstance(self.hidden, (tuple, list)) or len(self.hidden) > MOST_LAYERS:
             rule = f"must be a tuple of at most {MOST_LAYERS} numbers of units"
             raise refuse("hidden", rule, f"got {self.hidden!r}", "Try hidden=(400, 400).")

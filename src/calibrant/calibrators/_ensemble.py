@@ -52,12 +52,12 @@ class EnsembleTemperature(Calibrator):
         w = np.full(p.num_samples, 1.0) if weights is None else weights
         self.mixture_ = best_mixture(np.stack(parts), w / w.sum())
 
-    def _check_learned(self) -> None:
+    def check_learned(self) -> None:
         fine = self.temperature_ > 0 and (self.mixture_ >= 0).all()
         if not fine or abs(self.mixture_.sum() - 1) > 1e-9:  # noqa: PLR2004
             raise InputError("temperature_ must be above 0 and mixture_ on the simplex.")
 
-    def _forward(self, ops: Any, z: Any, learned: Any) -> Any:
+    def forward(self, ops: Any, z: Any, learned: Any) -> Any:
         w, k = learned.mixture_, self.num_classes_ or 1
         scaled = probabilities(ops, z / learned.temperature_)
         return scaled * w[0] + probabilities(ops, z) * w[1] + w[2] / k

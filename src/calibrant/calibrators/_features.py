@@ -16,9 +16,9 @@ from calibrant._core.files import replacing
 from calibrant._core.version import __version__
 from calibrant.calibrators._base import Learner, check_predictions, check_same_classes
 from calibrant.calibrators._json import (
-    _check_class_names,
-    _check_num_classes,
-    _encode,
+    check_class_names,
+    check_num_classes,
+    encode,
     check_envelope,
     read_json,
 )
@@ -35,7 +35,7 @@ class FeatureCalibrator(Learner):
     """Base of what replaces the confidence of a classifier by one made from its features.
 
     Subclasses are dataclasses: the constructor stores, ``fit`` checks and learns, and what is
-    learned ends in ``_``. They write ``_check``, ``_learn``, ``_confidence`` and the two
+    learned ends in ``_``. They write ``check``, ``_learn``, ``_confidence`` and the two
     directions of JSON.
     """
 
@@ -56,9 +56,9 @@ class FeatureCalibrator(Learner):
             Shape (N, D), what its last layer saw: NumPy or torch.
         """
         check_predictions(p)
-        self._check()
+        self.check()
         array = check_features(features, p.num_samples)
-        self._forget()
+        self.forget()
         self._learn(p, array)
         self.num_features_ = array.shape[1]
         self.num_classes_, self.classes_ = p.num_classes, p.classes
@@ -82,10 +82,10 @@ class FeatureCalibrator(Learner):
             "version": VERSION,
             "package": __version__,
             "method": type(self).__name__,
-            "params": {name: _encode(value) for name, value in self.params().items()},
+            "params": {name: encode(value) for name, value in self.params().items()},
             "num_classes": self.num_classes_,
             "classes": self.classes_,
-            "learned": {name: _encode(value) for name, value in self._learned().items()},
+            "learned": {name: encode(value) for name, value in self._learned().items()},
         }
         text = json.dumps(data, allow_nan=False)
         with replacing(path) as temporary:
@@ -119,7 +119,7 @@ class FeatureCalibrator(Learner):
             raise refuse("features", rule, f"got {array.shape[1]}", advice)
         return array
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """Refuse parameters that make no sense."""
         raise NotImplementedError
 
@@ -179,12 +179,12 @@ def read(data: Any) -> FeatureCalibrator:
         raise InputError("params and learned must be objects.")
     kind = known[name]
     found = kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in params.items()})
-    found._check()
-    found._forget()
-    classes = _check_num_classes(data["num_classes"])
+    found.check()
+    found.forget()
+    classes = check_num_classes(data["num_classes"])
     if classes is None:
         raise InputError("num_classes must be a whole number of at least 2; got null.")
-    found.num_classes_, found.classes_ = classes, _check_class_names(data["classes"], classes)
+    found.num_classes_, found.classes_ = classes, check_class_names(data["classes"], classes)
     names = {f.name for f in dataclasses.fields(kind) if not f.init}  # type: ignore[arg-type]
     if set(learned) != names:
         raise InputError(f"learned must hold {', '.join(sorted(names))}.")

@@ -45,7 +45,7 @@ class _Lines(Calibrator):
         self.knots_, self.values_ = np.stack(fill[::2]), np.stack(fill[1::2])
         self.slopes_ = slopes_of(self.knots_, self.values_)
 
-    def _check_learned(self) -> None:
+    def check_learned(self) -> None:
         check_map(self.knots_, self.values_)
         if not np.array_equal(self.slopes_, slopes_of(self.knots_, self.values_)):
             raise InputError("slopes_ must be those of knots_ and values_.")
@@ -73,7 +73,7 @@ class Isotonic(_Lines):
 
     floor: float | None = None
 
-    def _check(self) -> None:
+    def check(self) -> None:
         number = is_number(self.floor)
         if self.floor is not None and not (number and 0 <= self.floor < 0.5):  # noqa: PLR2004
             raise refuse("floor", "must lie in [0, 0.5)", f"got {self.floor!r}", "Try 0.001.")
@@ -87,7 +87,7 @@ class Isotonic(_Lines):
             tables.append((knots, np.clip(values, least, 1 - least)))
         self._set(tables)
 
-    def _forward(self, ops: Any, z: Any, learned: Any) -> Any:
+    def forward(self, ops: Any, z: Any, learned: Any) -> Any:
         probs = probabilities(ops, z)
         return normalised(ops, self._lines(ops, probs, learned), probs)
 
@@ -131,7 +131,7 @@ class Spline(_Lines):
     # Points of the map that are kept.
     POINTS: ClassVar[int] = 512
 
-    def _check(self) -> None:
+    def check(self) -> None:
         check_count("knots", self.knots, least=3, most=1000, example=7)
 
     def _learn(self, p: Predictions, weights: Float64 | None) -> None:
@@ -144,7 +144,7 @@ class Spline(_Lines):
         most = 1 - 1 / (2 * count.sum() + 2)
         self._set([(knots, np.clip(values, least, max(most, least)))])
 
-    def _forward(self, ops: Any, z: Any, learned: Any) -> Any:
+    def forward(self, ops: Any, z: Any, learned: Any) -> Any:
         probs, top = probabilities(ops, z), ops.is_top(z)
         confidence = self._lines(ops, top_confidence(ops, probs, top), learned)
         return with_confidence(ops, probs, top, confidence)

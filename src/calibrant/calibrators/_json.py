@@ -41,13 +41,13 @@ def write(calibrator: Calibrator, path: str | Path) -> None:
 def to_dict(calibrator: Calibrator) -> dict[str, Any]:
     """A calibrator, fitted or not, as plain data."""
     state = {
-        name: _encode(getattr(calibrator, name))
+        name: encode(getattr(calibrator, name))
         for name in calibrator.learned
         if name in vars(calibrator)
     }
     data: dict[str, Any] = {
         "method": type(calibrator).__name__,
-        "params": {name: _encode(value) for name, value in calibrator.params().items()},
+        "params": {name: encode(value) for name, value in calibrator.params().items()},
     }
     if calibrator.is_fitted:
         data |= {
@@ -60,11 +60,11 @@ def to_dict(calibrator: Calibrator) -> dict[str, Any]:
     return data
 
 
-def _encode(value: Any) -> Any:
+def encode(value: Any) -> Any:
     if isinstance(value, Calibrator):
         return {"calibrator": to_dict(value)}
     if isinstance(value, (list, tuple)):
-        return [_encode(item) for item in value]
+        return [encode(item) for item in value]
     if isinstance(value, (np.ndarray, np.generic)):
         return value.tolist()
     if isinstance(value, float) and not math.isfinite(value):  # norm=inf; JSON has no such number
@@ -147,22 +147,22 @@ def from_dict(data: dict[str, Any]) -> Calibrator:
         name = str(data["method"])
         raise InputError(f"method {name!r} is unknown. {near_name(name, known)}")
     calibrator: Calibrator = kind(**{name: _decode(v) for name, v in data["params"].items()})
-    for f in calibrator._fields():  # JSON has no tuples
+    for f in calibrator.fields():  # JSON has no tuples
         if isinstance(f.default, tuple):
             setattr(calibrator, f.name, tuple(getattr(calibrator, f.name)))
-    calibrator._check()
-    calibrator._forget()
+    calibrator.check()
+    calibrator.forget()
     if "learned" not in data:
         return calibrator
-    calibrator.num_classes_ = _check_num_classes(data["num_classes"])
-    calibrator.classes_ = _check_class_names(data["classes"], calibrator.num_classes_)
+    calibrator.num_classes_ = check_num_classes(data["num_classes"])
+    calibrator.classes_ = check_class_names(data["classes"], calibrator.num_classes_)
     if "groups" in data:
         calibrator.groups_ = {str(name): from_dict(part) for name, part in data["groups"].items()}
         if not all(part.is_fitted for part in calibrator.groups_.values()):
             raise InputError("every group must be fitted.")
         return calibrator
     _set_learned(calibrator, data["learned"])
-    calibrator._check_learned()
+    calibrator.check_learned()
     return calibrator
 
 
@@ -174,13 +174,13 @@ def _decode(value: Any) -> Any:
     return value
 
 
-def _check_num_classes(value: Any) -> int | None:
+def check_num_classes(value: Any) -> int | None:
     if value is not None and (type(value) is not int or not MIN_CLASSES <= value <= MOST_CLASSES):
         raise InputError(f"num_classes must be a whole number of at least 2; got {value!r}.")
     return value
 
 
-def _check_class_names(value: Any, num_classes: int | None) -> tuple[str, ...] | None:
+def check_class_names(value: Any, num_classes: int | None) -> tuple[str, ...] | None:
     if value is None:
         return None
     names = tuple(value)

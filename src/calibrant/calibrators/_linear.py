@@ -127,7 +127,7 @@ class Problem:
     @cached_property
     def impossible(self) -> bool:
         """Whether some logit is -inf."""
-        return self.p._kind == "logits" and bool(np.isneginf(self.p._scores.min()))
+        return self.p.kind == "logits" and bool(np.isneginf(self.p.scores.min()))
 
     @cached_property
     def reach(self) -> float:
@@ -162,7 +162,7 @@ class Problem:
                 np.add.at(total, labels[rows], f)
             return total
 
-        return self.beta * np.sum(over_chunks(work, *self.p._scores.shape), axis=0), count
+        return self.beta * np.sum(over_chunks(work, *self.p.scores.shape), axis=0), count
 
     def split(self, theta: Float64) -> tuple[Float64, Float64]:
         """D (K,) or (K, K), and b."""
@@ -186,7 +186,7 @@ class Problem:
     def _sums(self, theta: Float64, *, curvature: bool) -> list[Float64]:
         d, b = self.split(theta)
         parts = over_chunks(
-            lambda slices: self._sweep(slices, d, b, curvature=curvature), *self.p._scores.shape
+            lambda slices: self._sweep(slices, d, b, curvature=curvature), *self.p.scores.shape
         )
         slope, offset, *rest = (np.sum(column, axis=0) for column in zip(*parts, strict=True))
         sums, count = self.label_sums
@@ -317,7 +317,7 @@ class Problem:
                 total += r.sum(axis=0)
             return np.concatenate([slope.ravel(), total])
 
-        found: Float64 = np.sum(over_chunks(work, *self.p._scores.shape), axis=0)
+        found: Float64 = np.sum(over_chunks(work, *self.p.scores.shape), axis=0)
         return found
 
     def blocks_at(self, theta: Float64, factor: Float64) -> _Blocks:
@@ -432,7 +432,7 @@ class _Affine(Calibrator):
     bias_: Float64 = field(init=False)
     strength_: float = field(init=False)
 
-    def _check(self) -> None:
+    def check(self) -> None:
         check_choice("on", self.on, ("logits", "log_probs"))
         if self.strength != "cv":
             check_at_least("strength", self.strength, 0, example=1, otherwise=", or 'cv'")
@@ -456,7 +456,7 @@ class _Affine(Calibrator):
         self.scale_ = beta
         self.weight_ = (np.eye(p.num_classes) if self.dense else 1) + d
 
-    def _check_learned(self) -> None:
+    def check_learned(self) -> None:
         if not self.scale_ > 0:
             raise InputError("scale_ must be above 0.")
 
@@ -467,14 +467,14 @@ class _Affine(Calibrator):
             return super().num_parameters()
         return int(self.weight_.size + self.bias_.size)
 
-    def _settled(self) -> Self:
+    def settled(self) -> Self:
         return replace(self, strength=self.strength_)
 
     def _best_strength(self, problem: Problem) -> float:
         """Of STRENGTHS by cross-validation; not the usual one only where that is clearly better."""
         return best_strength(problem, self._penalty, STRENGTHS, self.usual, self.seed)
 
-    def _forward(self, ops: Any, z: Any, learned: Any) -> Any:
+    def forward(self, ops: Any, z: Any, learned: Any) -> Any:
         z = ops.lift(z) * learned.scale_
         f = ops.log_softmax(z) if self.on == "log_probs" else z
         if self.dense:
@@ -554,7 +554,7 @@ def row_losses(problem: Problem, theta: Float64) -> Float64:
             u = (f + f @ d.T if problem.dense else f * (1 + d)) + b
             out[rows] = -NumpyOps.log_softmax(u)[np.arange(len(u)), labels[rows]]
 
-    over_chunks(work, *problem.p._scores.shape)
+    over_chunks(work, *problem.p.scores.shape)
     return out
 
 
@@ -660,8 +660,8 @@ class Dirichlet(_Affine):
 
     bias_strength_: float = field(init=False)
 
-    def _check(self) -> None:
-        super()._check()
+    def check(self) -> None:
+        super().check()
         if self.bias_strength is not None:
             check_at_least("bias_strength", self.bias_strength, 0, example=1)
 
@@ -690,5 +690,5 @@ class Dirichlet(_Affine):
             self.bias_strength_ = times * k**2 / n
         return times * (k * (k - 1)) ** 2 / n
 
-    def _settled(self) -> Self:
+    def settled(self) -> Self:
         return replace(self, strength=self.strength_, bias_strength=self.bias_strength_)

@@ -39,8 +39,8 @@ def make_module(calibrator: Any) -> Any:
             """Map logits (N, K)."""
             learned = _View(calibrator, self, "")
             if not exact:
-                return calibrator._forward(ops, logits, learned)
-            probs = calibrator._forward(ops, logits.to(dtype), learned)
+                return calibrator.forward(ops, logits, learned)
+            probs = calibrator.forward(ops, logits.to(dtype), learned)
             return torch.log(probs).to(logits.dtype)
 
     return CalibrationModule()

@@ -71,7 +71,7 @@ class _OneVsRest(Calibrator):
         _check_settled(loss, smooth=self.smooth)
         self.coef_ = fit.raw(coef)
 
-    def _forward(self, ops: Any, z: Any, learned: Any) -> Any:
+    def forward(self, ops: Any, z: Any, learned: Any) -> Any:
         parts = [x * learned.coef_[:, k] for k, x in enumerate(self._features(ops, z))]
         score = sum(parts[1:], parts[0])
         # log sigmoid; the softmax of these divides each class's probability by their sum

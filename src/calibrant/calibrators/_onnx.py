@@ -140,7 +140,7 @@ def write(calibrator: Any, path: str | Path) -> None:
     exact = calibrator.gives == "probs"
     ops = OnnxOps(np.float64 if exact else np.float32)
     z = Node(ops, INPUT)
-    out = calibrator._forward(ops, ops.cast(z, np.float64) if exact else z, calibrator)
+    out = calibrator.forward(ops, ops.cast(z, np.float64) if exact else z, calibrator)
     probs = out if exact else ops.add("Softmax", out, axis=1)
     last = ops.cast(probs, np.float32)
     last.ops.nodes[-1].output[0] = OUTPUT

@@ -10,7 +10,7 @@ import numpy as np
 from calibrant._core.arrays import Float, Float64, over_chunks
 from calibrant._core.checks import refuse
 from calibrant._core.row_summary import snapped
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, Scores
 
 # Up to this many scores a pass in float64 is cheap, so nothing is lost to rounding.
 EXACT_ELEMENTS = 4_000_000
@@ -18,25 +18,25 @@ EXACT_ELEMENTS = 4_000_000
 
 def working_dtype(p: Predictions) -> np.dtype[Any]:
     """Precision of a fit: float64, but float32 for large float32 matrices."""
-    small = p._scores.size <= EXACT_ELEMENTS
-    return np.dtype(np.float64 if small or p._scores.dtype == np.float64 else np.float32)
+    small = p.scores.size <= EXACT_ELEMENTS
+    return np.dtype(np.float64 if small or p.scores.dtype == np.float64 else np.float32)
 
 
 def logit_chunk(
-    p: Predictions, rows: slice, dtype: np.dtype[Any], columns: slice = slice(None)
+    p: Scores, rows: slice, dtype: np.dtype[Any], columns: slice = slice(None)
 ) -> Float:
     """Logits of some rows; where probabilities were given, their logarithms.
 
     A probability of 0 is taken as the smallest normal number of the dtype it came in: softmax
     outputs that underflowed are small, not impossible. A logit of -inf stays impossible.
     """
-    chunk = p._scores[rows, columns]
-    if p._kind == "logits":
+    chunk = p.scores[rows, columns]
+    if p.kind == "logits":
         return np.ascontiguousarray(chunk, dtype=dtype)
-    assert p._total is not None
+    assert p.row_sums is not None
     logs = np.maximum(chunk, smallest_prob(chunk.dtype), dtype=dtype, order="C")
     np.log(logs, out=logs)
-    logs -= np.log(snapped(p._total[rows]))[:, None].astype(dtype)
+    logs -= np.log(snapped(p.row_sums[rows]))[:, None].astype(dtype)
     return logs
 
 
@@ -52,7 +52,7 @@ def logit_spread(p: Predictions) -> float:
             total, count = total + float(gap.sum()), count + len(gap)
         return total, count
 
-    total, count = np.sum(over_chunks(work, *p._scores.shape), axis=0)
+    total, count = np.sum(over_chunks(work, *p.scores.shape), axis=0)
     return float(total / count)
 
 
@@ -71,7 +71,7 @@ def row_hash(p: Predictions) -> Float64:
             bits *= factors
             out[rows] = bits.sum(axis=1) >> keep  # exact in float64
 
-    over_chunks(work, *p._scores.shape)
+    over_chunks(work, *p.scores.shape)
     return out
 
 
@@ -83,10 +83,10 @@ def smallest_prob(dtype: np.dtype[Any]) -> float:
 
 def label_logits(p: Predictions) -> Float64:
     """The logit of each label; refuses labels that the model calls impossible."""
-    z = p._scores[np.arange(p.num_samples), p.labels].astype(np.float64)
-    if p._kind == "probs":
-        assert p._total is not None
-        return np.log(np.maximum(z, smallest_prob(p._scores.dtype))) - np.log(snapped(p._total))
+    z = p.scores[np.arange(p.num_samples), p.labels].astype(np.float64)
+    if p.kind == "probs":
+        assert p.row_sums is not None
+        return np.log(np.maximum(z, smallest_prob(p.scores.dtype))) - np.log(snapped(p.row_sums))
     impossible = np.flatnonzero(np.isneginf(z))
     if len(impossible):
         rule = "must give every label a logit above -inf for a fit"

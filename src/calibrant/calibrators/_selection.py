@@ -186,9 +186,9 @@ def _try(
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", CalibrationWarning)
-            fitted = calibrator.clone()._learn_part(p, None)
+            fitted = calibrator.clone().fit_part(p, None)
             unbounded = bool(caught)
-            held_out = out_of_fold(fitted._settled(), p, None, folds, seed)
+            held_out = out_of_fold(fitted.settled(), p, None, folds, seed)
     except (ConvergenceError, InputError) as error:
         return _Trial(name, calibrator, None, f"rejected: the fit failed ({error})")
     losses = -held_out.label_log_prob if criterion == "nll" else held_out.brier_terms

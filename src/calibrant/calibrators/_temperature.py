@@ -106,7 +106,7 @@ class TemperatureScaling(Calibrator):
         self.temperature_ = check_positive("temperature", self.temperature or 0, example=1.5)
         self.num_classes_, self.classes_ = None, None
 
-    def _check(self) -> None:
+    def check(self) -> None:
         check_choice("objective", self.objective, ("nll", "ece", "soft_ece"))
         check_choice("form", self.form, ("bin", "label"))
         check_choice("binning", self.binning, ("width", "mass"))
@@ -160,7 +160,7 @@ class TemperatureScaling(Calibrator):
     def _mass_ece(self, p: Predictions, t: float, weights: Float64) -> tuple[Float64, float]:
         """Confidences and ECE; the metric ranks by odds, which differ where confidences are 1."""
         q = TemperatureScaling(temperature=t).transform(p)
-        sample = Sample.of(q).reweighted(counts(weights)[q._order])
+        sample = Sample.of(q).reweighted(counts(weights)[q.order])
         norm = 1 if self.norm is None else self.norm
         return q.confidence, ece(sample, bins=self.bins, norm=norm, binning="mass")
 
@@ -176,10 +176,10 @@ class TemperatureScaling(Calibrator):
             form=self.form,
         )
 
-    def _check_learned(self) -> None:
+    def check_learned(self) -> None:
         check_positive("temperature_", self.temperature_, example=1.5)
 
-    def _forward(self, ops: Any, z: Any, learned: Any) -> Any:  # noqa: ARG002 - shared signature
+    def forward(self, ops: Any, z: Any, learned: Any) -> Any:  # noqa: ARG002 - shared signature
         return z / learned.temperature_
 
     def _as_affine(self) -> tuple[Float64, Float64]:
@@ -298,7 +298,7 @@ class _EceSearch:
         error: Callable[[Float64, Float64, Float64], float],
         whole: Callable[[Predictions, float, Float64], tuple[Float64, float]] | None = None,
     ) -> None:
-        dtype = np.dtype(np.float64 if p._scores.size < SMALL_SCORES else np.float32)
+        dtype = np.dtype(np.float64 if p.scores.size < SMALL_SCORES else np.float32)
         self.rows, self.grid, self.error, self.whole = Tempered(p, dtype), grid, error, whole
         self.p = p
         self.correct = p.correct.astype(np.float64)
@@ -393,7 +393,7 @@ def _least_soft_ece(
     low = math.log(coarse[max(min(near) - 1, 0)])
     high = math.log(coarse[min(max(near) + 1, SOFT_POINTS - 1)])
     # As fine as the size of the data lets us: nearly hard bins make a rugged curve.
-    points = int(np.clip(FINE_ELEMENTS // p._scores.size, 64, 1000))
+    points = int(np.clip(FINE_ELEMENTS // p.scores.size, 64, 1000))
     fine = np.linspace(low, high, points)
     values = np.array([at(x) for x in fine])
     best = (float(values.min()), float(fine[values.argmin()]))

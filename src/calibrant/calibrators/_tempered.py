@@ -33,15 +33,15 @@ class Tempered:
 
     def _top(self) -> Float64:
         p = self.p
-        if p._kind == "logits" and p._predicted is not None:
-            return p._scores[np.arange(p.num_samples), p._predicted].astype(np.float64)
+        if p.kind == "logits" and p.argmax is not None:
+            return p.scores[np.arange(p.num_samples), p.argmax].astype(np.float64)
         top = np.empty(p.num_samples)
 
         def work(slices: Iterator[slice]) -> None:
             for rows in slices:
                 top[rows] = self._laid_out(rows).max(axis=self.axis)
 
-        over_chunks(work, *p._scores.shape)
+        over_chunks(work, *p.scores.shape)
         return top
 
     def _laid_out(self, rows: slice) -> Float:
@@ -62,7 +62,7 @@ class Tempered:
                 for column, value in zip(out, found, strict=True):
                     column[rows] = value
 
-        over_chunks(work, *self.p._scores.shape)
+        over_chunks(work, *self.p.scores.shape)
         return out
 
     def _chunk(self, z: Float, beta: float, base: Float64 | None, moments: int) -> list[Float64]:

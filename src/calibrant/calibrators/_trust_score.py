@@ -63,14 +63,14 @@ class TrustScore(FeatureCalibrator):
     points_: Float64 = field(init=False)
     point_classes_: Int = field(init=False)
 
-    def _check(self) -> None:
+    def check(self) -> None:
         if not is_number(self.alpha) or not 0 <= self.alpha < 1:
             rule = "must be at least 0 and below 1"
             raise refuse("alpha", rule, f"got {self.alpha!r}", "Try alpha=0.1.")
         check_count("k", self.k, least=2, most=1_000_000, example=10)
 
-    def _forget(self) -> None:
-        super()._forget()
+    def forget(self) -> None:
+        super().forget()
         self._indices: list[tuple[int, Float64, Any]] | None = None
 
     def _learn(self, p: Predictions, features: Float) -> None:

@@ -114,7 +114,7 @@ def compare_command(
     as_csv: Csv = False,
 ) -> None:
     """Compare models on the same samples: paired differences, intervals, p-values."""
-    names = _distinct_names(paths)
+    names = distinct_names(paths)
     models: dict[str, Predictions | Confidences] = {
         name: load(path) for name, path in zip(names, paths, strict=True)
     }
@@ -193,7 +193,7 @@ def _value_for(panel: Panel, name: str) -> float:
     return value
 
 
-def _distinct_names(paths: list[Path]) -> list[str]:
+def distinct_names(paths: list[Path]) -> list[str]:
     """File names without ending; whole paths where those repeat."""
     stems = [path.stem for path in paths]
     names = stems if len(set(stems)) == len(stems) else [str(path) for path in paths]

@@ -21,7 +21,7 @@ from calibrant.cli._common import (
     progress,
     refuse_given,
 )
-from calibrant.cli._measure import _distinct_names
+from calibrant.cli._measure import distinct_names
 from calibrant.predictions import Confidences, Predictions
 
 app = typer.Typer()
@@ -64,7 +64,7 @@ def report_command(
     from calibrant.report import write_report
 
     models: dict[str, Predictions | Confidences] = {
-        name: load(path) for name, path in zip(_distinct_names(paths), paths, strict=True)
+        name: load(path) for name, path in zip(distinct_names(paths), paths, strict=True)
     }
     with progress("measuring", unit="") as advance, one_line_warnings():
         verdicts = write_report(

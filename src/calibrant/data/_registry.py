@@ -285,13 +285,13 @@ def load(name: str | Path, *, folder: str | Path | None = None, **options: Any) 
     """
     text = str(name)
     if text.endswith(".npz"):
-        _check_options(read_own, options, text)
+        check_options(read_own, options, text)
         return read_own(own_path(text, folder), **options)
     if text not in DATASETS:
         rule = "must be a data set, or the path of a .npz file"
         raise refuse("name", rule, f"got {text!r}", near_name(text, DATASETS))
     info = DATASETS[text]
-    _check_options(info.load, options, text)
+    check_options(info.load, options, text)
     return info.load(**options) if not info.files else info.load(folder, **options)
 
 
@@ -322,20 +322,20 @@ def load_shift(name: str | Path, *, folder: str | Path | None = None, **options:
     """
     text = str(name)
     if text.endswith(".npz"):
-        _check_options(_own_shift, options, text)
+        check_options(_own_shift, options, text)
         return _own_shift(own_path(text, folder), **options)
     base, corruption, level = parse_shift(text)
     if base.endswith("-generated"):
         return _generate(base.removesuffix("-generated"), corruption, level, folder, options)
     if base.endswith("-c"):
-        _check_options(lambda: None, options, base)
+        check_options(lambda: None, options, base)
         classes = _PUBLISHED[base]
         return _cifar.load_cifar_c(folder, corruption=corruption, level=level, classes=classes)
     if base in ("synthetic", "signals"):
         data = load(base, level=level, **options)
         return data.x_test, data.y_test, dict(data.meta)
     loader = _cifar.load_cifar10_1 if base == "cifar10.1" else _cifar.load_cifar10_2
-    _check_options(loader, options, base)
+    check_options(loader, options, base)
     return loader(folder, **options)
 
 
@@ -457,7 +457,7 @@ def _level(text: str, parts: list[str], most: int, *, least: int) -> int:
     return int(parts[0])
 
 
-def _check_options(function: Callable[..., Any], options: dict[str, Any], name: str) -> None:
+def check_options(function: Callable[..., Any], options: dict[str, Any], name: str) -> None:
     known = [
         option
         for option in inspect.signature(function).parameters

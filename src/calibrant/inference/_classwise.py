@@ -114,7 +114,7 @@ def _row_chunks(p: Predictions, bins: int, columns: int = 1) -> Iterator[tuple[s
     """Yield rows, their probabilities, and the cell (class * bins + bin) of each."""
     first = np.arange(p.num_classes) * bins
     for rows in row_slices(p.num_samples, max(p.num_classes, columns)):
-        probs = np.exp(log_normalise(p._scores[rows].astype(np.float64), p._kind))
+        probs = np.exp(log_normalise(p.scores[rows].astype(np.float64), p.kind))
         index = width_index(probs.ravel(), bins).reshape(probs.shape)
         yield rows, probs, index + first
 

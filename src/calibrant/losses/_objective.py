@@ -147,7 +147,7 @@ class Objective(nn.Module):
         for name in given:
             if name not in wanted:
                 rule = f"has no loss that takes {name!r}"
-                raise refuse("objective", rule, "got it with the batch", "Leave it out.")
+                raise refuse("objective", rule, None, "Leave it out.")
         for name in wanted:
             if name not in given:
                 advice = f"Call objective(logits, labels, {name}=…)."
@@ -243,7 +243,7 @@ def _term(place: str, spec: Spec, weight: float) -> _Term:
             advice = f"Give {name} to the Objective itself."
             if name in loss.per_batch:
                 advice = f"Call objective(logits, labels, {name}=…)."
-            raise refuse(f"{loss.name} option {name}", "is set elsewhere", "got it here", advice)
+            raise refuse(f"{loss.name} option {name}", "is set elsewhere", None, advice)
         if name not in free:
             rule = f"has no option {name!r}"
             advice = near_name(name, free) if free else "It has none."

@@ -59,14 +59,14 @@ def classwise_counts(p: Predictions, *, bins: int = 15) -> ClasswiseCounts:
         rule = f"times the number of classes must be at most {MOST_CELLS:,}"
         raise refuse("bins", rule, f"got {bins:,} × {p.num_classes:,}", "Use fewer bins.")
     counts = ClasswiseCounts(p.num_classes, bins)
-    vars(p).setdefault("_summary", summarise_and_count(p, counts))  # the same pass made it
+    summarise_and_count(p, counts)
     return counts
 
 
 def summarise_and_count(p: Predictions, counts: ClasswiseCounts) -> RowSummary:
     """The O(N) columns of predictions; the same pass counts their classes into ``counts``."""
     bins = counts.above.shape[1]
-    summary, parts = p._sweep(lambda: FirstBinSums(p.num_classes, bins))
+    summary, parts = p.sweep(lambda: FirstBinSums(p.num_classes, bins))
     first_bins = sum((part.sums for part in parts), start=np.zeros(p.num_classes, dtype=np.int64))
     counts.add_cells(Cells.of(p, summary, bins, parts), first_bins)
     return summary
@@ -214,7 +214,7 @@ class Cells:
         # those this close to an edge are computed in float64 too.
         scaled = value * bins
         close = np.flatnonzero(np.abs(scaled - np.rint(scaled)) < (1 - _SLACK) * bins)
-        value[close] = entry_probs(p._scores, p._total, summary, row[close], classes[close])
+        value[close] = entry_probs(p.scores, p.row_sums, summary, row[close], classes[close])
         top_cell = summary.predicted * bins + width_index(summary.confidence, bins)
         label_cell = p.labels * bins + width_index(summary.label_prob, bins)
         return cls(
@@ -244,7 +244,7 @@ def resampled_classwise_cells(
             np.add(low, product, out=low)
 
     # One thread: the matrix product uses all cores by itself.
-    summary, parts = p._sweep(lambda: Products(p.num_classes, bins), threads=1)
+    summary, parts = p.sweep(lambda: Products(p.num_classes, bins), threads=1)
     cells = Cells.of(p, summary, bins, parts)
 
     def by_cell(value: Float64, cell: Int, row: Int) -> Float64:

@@ -94,7 +94,7 @@ class Sample:
         if isinstance(p, Sample):
             return p
         check_measurable(p)
-        order = p._order
+        order = p.order
         odds = p.odds_against[order]
         new = np.r_[True, odds[1:] != odds[:-1]]
         return cls(

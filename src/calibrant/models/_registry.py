@@ -119,7 +119,7 @@ def build(
     for option in options:
         if option not in model.options:
             known = near_name(option, model.options) if model.options else "It takes none."
-            raise refuse(f"model {name}", f"has no option {option!r}", "got one", known)
+            raise refuse(f"model {name}", f"has no option {option!r}", None, known)
     return model.make(num_classes=num_classes, **_sizes(name, kind, size), **options)
 
 

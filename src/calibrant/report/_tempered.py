@@ -89,8 +89,8 @@ def _log_sum_exp(values: Float) -> Float64:
 
 def _gaps(p: Predictions, rows: slice) -> Float64:
     """Logits minus that of the predicted class, in float64."""
-    scores = p._scores[rows].astype(np.float64)
-    if p._kind == "probs":
+    scores = p.scores[rows].astype(np.float64)
+    if p.kind == "probs":
         with np.errstate(divide="ignore"):
             scores = np.log(scores)
     top = scores[np.arange(len(scores)), p.predicted[rows]]

@@ -185,7 +185,7 @@ class Study:
         )
         for key in config:
             if key not in known:
-                raise refuse("study", f"has no setting {key!r}", "got one", near_name(key, known))
+                raise refuse("study", f"has no setting {key!r}", None, near_name(key, known))
         defaults = {"calibrators": [NONE, "temperature"], "metrics": default_metrics("panel")}
         config = {**defaults, **config}
         for needed in ("data", "models", "objectives", *defaults):
@@ -397,7 +397,7 @@ def _calibrators(values: Any) -> dict[str, Mapping[str, Any]]:
         try:
             made = Evaluation(found, {}, ()).make(label)
             if made is not None:
-                made._check()  # the constructor only stores
+                made.check()  # the constructor only stores
         except TypeError as error:
             advice = "See its options in the reference."
             raise refuse(f"calibrators {label}", "must fit", f"got {error}", advice) from None

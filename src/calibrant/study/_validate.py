@@ -20,7 +20,7 @@ from calibrant._core.checks import (
 )
 from calibrant._core.extras import has_package
 from calibrant.data import DATASETS, SHIFTS
-from calibrant.data._registry import _check_options, parse_shift
+from calibrant.data._registry import check_options, parse_shift
 from calibrant.data._user_npz import read_own
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def check_data(runs: Sequence[Run]) -> None:
             )
             raise refuse("data", rule, f"got {run.data!r}", advice)
         loader = read_own if own else DATASETS[run.data].load
-        _check_options(loader, dict(run.data_options), run.data)
+        check_options(loader, dict(run.data_options), run.data)
     for run in _distinct(runs, "calibration", "train_size"):
         check_share_or_count("calibration", run.calibration, example=0.2)
         if run.train_size is not None:
@@ -85,7 +85,7 @@ def check_training(runs: Sequence[Run]) -> None:
         for option in run.model_options:
             if option not in known:
                 advice = near_name(option, known) if known else "It takes none."
-                raise refuse(f"model {run.model}", f"has no option {option!r}", "got one", advice)
+                raise refuse(f"model {run.model}", f"has no option {option!r}", None, advice)
 
 
 @lru_cache

@@ -123,7 +123,7 @@ class Recipe:
         known = [field.name for field in fields(self)]
         for name in options:
             if name not in known:
-                raise refuse("recipe", f"has no option {name!r}", "got one", near_name(name, known))
+                raise refuse("recipe", f"has no option {name!r}", None, near_name(name, known))
         return replace(self, **options)
 
 
