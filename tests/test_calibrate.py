@@ -16,7 +16,7 @@ import pytest
 from calibrant import InputError, Predictions, load_calibrator, measure, streaming
 from calibrant import calibrate as module
 from calibrant._core.checks import CalibrationWarning, ConvergenceError
-from calibrant.calibrate import JUDGED, CalibrationReport, calibrate_files, parse_options
+from calibrant._core.options import parse_options
 from calibrant.calibrators import (
     CALIBRATORS,
     Calibrator,
@@ -27,9 +27,13 @@ from calibrant.calibrators import (
     VectorScaling,
     automatic,
 )
+from calibrant.cli._calibration import calibrate_files
+from calibrant.cli._calibration_report import CalibrationReport
+from calibrant.metrics import default_metrics
 from tests import test_readme
 from tests.conftest import draw
 
+JUDGED = default_metrics("calibrate")
 CLASSES = ["a", "b", "c", "d", "e"]
 PAGE = "docs/calibrate.md"
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant import Confidences, Predictions, load_calibrator, measure, metrics
-from calibrant.calibrate import calibrate_files
+from calibrant.cli._calibration import calibrate_files
 from tests.conftest import CASES, draw
 from tests.test_files import HOSTILE
 

@@ -12,10 +12,9 @@ from typing import Any
 from torch import Tensor
 
 from calibrant.losses import Objective
-from calibrant.metrics import get_metric
+from calibrant.metrics import default_metrics, get_metric
 from calibrant.predictions import Predictions
 
-METRICS = ("accuracy", "nll", "ece", "auroc")
 IGNORED = -100  # what the Trainer calls a label that does not count
 
 
@@ -57,15 +56,18 @@ def loss_for(objective: str | Mapping[str, Any] | Objective) -> Callable[..., Te
     return compute_loss
 
 
-def metrics_for(names: Sequence[str] = METRICS) -> Callable[[Any], dict[str, float]]:
+def metrics_for(names: Sequence[str] | None = None) -> Callable[[Any], dict[str, float]]:
     """Make the ``compute_metrics`` of a Trainer from names in ``calibrant.metrics.METRICS``.
+
+    The default is accuracy, NLL, ECE and AUROC of correctness.
 
     Examples
     --------
     >>> metrics_for(["accuracy"])(([[2.0, 0.0], [0.0, 1.0]], [0, 0]))
     {'accuracy': 0.5}
     """
-    functions = {name: get_metric(name).function for name in names}
+    chosen = default_metrics("callback") if names is None else names
+    functions = {name: get_metric(name).function for name in chosen}
 
     def compute(evaluated: Any) -> dict[str, float]:
         """Metrics of logits and labels."""

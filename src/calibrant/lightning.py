@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from calibrant._core.extras import import_extra
-from calibrant.metrics import get_metric
+from calibrant.metrics import default_metrics, get_metric
 from calibrant.predictions import Predictions
 
 if TYPE_CHECKING:
@@ -30,17 +30,18 @@ class CalibrationCallback(lightning.Callback):
     Parameters
     ----------
     metrics
-        Names in ``calibrant.metrics.METRICS``.
+        Names in ``calibrant.metrics.METRICS``; default: accuracy, NLL, ECE, AUROC.
     prefix
         Put before each name in the log.
     """
 
     def __init__(
         self,
-        metrics: Sequence[str] = ("accuracy", "nll", "ece", "auroc"),
+        metrics: Sequence[str] | None = None,
         prefix: str = "val_",
     ) -> None:
-        self.metrics = {f"{prefix}{name}": get_metric(name).function for name in metrics}
+        chosen = default_metrics("callback") if metrics is None else metrics
+        self.metrics = {f"{prefix}{name}": get_metric(name).function for name in chosen}
         self._logits: list[torch.Tensor] = []
         self._labels: list[torch.Tensor] = []
         self.predictions: Predictions | None = None

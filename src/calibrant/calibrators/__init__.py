@@ -10,7 +10,7 @@
 
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._binning import HistogramBinning, ScalingBinning
-from calibrant.calibrators._composite import Chain, CrossFitted
+from calibrant.calibrators._composite import Chain, CrossFitted, out_of_fold
 from calibrant.calibrators._confidnet import ConfidNet
 from calibrant.calibrators._ensemble import EnsembleTemperature
 from calibrant.calibrators._isotonic import Isotonic, Spline
@@ -23,27 +23,10 @@ from calibrant.calibrators._linear import (
     VectorScaling,
 )
 from calibrant.calibrators._one_vs_rest import Beta, Platt
+from calibrant.calibrators._registry import CALIBRATORS, make_calibrator
 from calibrant.calibrators._selection import Selection, automatic, select_calibrator
 from calibrant.calibrators._temperature import TemperatureScaling
 from calibrant.calibrators._trust_score import TrustScore
-
-CALIBRATORS: dict[str, type[Calibrator]] = {
-    "temperature": TemperatureScaling,
-    "ensemble_temperature": EnsembleTemperature,
-    "vector": VectorScaling,
-    "matrix": MatrixScaling,
-    "structured_vector": StructuredVectorScaling,
-    "structured_matrix": StructuredMatrixScaling,
-    "dirichlet": Dirichlet,
-    "platt": Platt,
-    "beta": Beta,
-    "histogram": HistogramBinning,
-    "scaling_binning": ScalingBinning,
-    "isotonic": Isotonic,
-    "spline": Spline,
-}
-"""Every calibrator of predictions by its name on the command line."""
-WRAPPERS: tuple[type[Calibrator], ...] = (Chain, CrossFitted)
 
 __all__ = [
     "CALIBRATORS",
@@ -68,5 +51,7 @@ __all__ = [
     "VectorScaling",
     "automatic",
     "load_calibrator",
+    "make_calibrator",
+    "out_of_fold",
     "select_calibrator",
 ]

@@ -30,6 +30,11 @@ class Learner:
         """What the constructor was given."""
         return {f.name: getattr(self, f.name) for f in self.fields()}
 
+    @classmethod
+    def option_names(cls) -> list[str]:
+        """Names of the constructor's options."""
+        return [f.name for f in dataclasses.fields(cls) if f.init]  # type: ignore[arg-type]
+
     def fields(self) -> list[dataclasses.Field[Any]]:
         return [f for f in dataclasses.fields(self) if f.init]  # type: ignore[arg-type]
 

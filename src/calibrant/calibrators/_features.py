@@ -17,9 +17,9 @@ from calibrant._core.version import __version__
 from calibrant.calibrators._base import Learner, check_predictions, check_same_classes
 from calibrant.calibrators._json import (
     check_class_names,
+    check_envelope,
     check_num_classes,
     encode,
-    check_envelope,
     read_json,
 )
 from calibrant.predictions import Confidences, Predictions

@@ -137,7 +137,7 @@ def _read(data: Any) -> Calibrator:
 
 def from_dict(data: dict[str, Any]) -> Calibrator:
     """A calibrator from plain data, every learned value checked."""
-    from calibrant.calibrators import CALIBRATORS, WRAPPERS
+    from calibrant.calibrators._registry import CALIBRATORS, WRAPPERS
 
     known = {kind.__name__: kind for kind in (*CALIBRATORS.values(), *WRAPPERS)}
     if not all(isinstance(part, dict) for part in (data, data["params"], data.get("learned", {}))):

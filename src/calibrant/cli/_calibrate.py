@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from calibrant.calibrate import calibrate_files, parse_options
+from calibrant._core.options import parse_options
+from calibrant.cli._calibration import calibrate_files
 from calibrant.cli._common import (
     Json,
     Level,

@@ -14,8 +14,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from calibrant import measure
 from calibrant._core.checks import check_share_or_count, refuse
-from calibrant.calibrate import parse_options
+from calibrant._core.options import parse_options
 from calibrant.cli._common import echo, fail, one_line_errors
+from calibrant.metrics import default_metrics
 
 if TYPE_CHECKING:
     from calibrant.data import Dataset
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-SHOWN = ["accuracy", "nll", "brier", "ece", "auroc"]
 DataOption = Annotated[str, typer.Option(help="Name of a data set, or a file of your own: d.npz.")]
 DataFolder = Annotated[
     Path | None, typer.Option("--data-dir", help="Where the files are; default: CALIBRANT_DATA.")
@@ -90,7 +90,9 @@ def train_command(
             )
     except TrainingError as error:
         fail(str(error))
-    echo(str(measure(trained.predictions["test"], metrics=SHOWN, replicates=200)))
+    echo(
+        str(measure(trained.predictions["test"], metrics=default_metrics("train"), replicates=200))
+    )
     echo(f"\nWrote {out}: weights, epochs.parquet, calibration.npz, test.npz.")
 
 

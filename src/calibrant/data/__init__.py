@@ -19,9 +19,11 @@ from calibrant.data._registry import (
     SHIFTS,
     DatasetInfo,
     ShiftInfo,
+    check,
     download,
     load,
     load_shift,
+    parse_shift,
 )
 from calibrant.data._signals import signals
 from calibrant.data._splits import Split, split
@@ -43,6 +45,7 @@ __all__ = [
     "Trees",
     "Vocabulary",
     "batch_trees",
+    "check",
     "corrupt",
     "download",
     "load",
@@ -50,6 +53,7 @@ __all__ = [
     "load_glove",
     "load_shift",
     "make_trees",
+    "parse_shift",
     "signals",
     "split",
     "strip_message",

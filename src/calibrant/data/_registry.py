@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from calibrant._core.checks import check_choice, near_name, refuse
 from calibrant._core.files import damaged
+from calibrant._core.options import check_option_names
 from calibrant.data import _cifar, _digit_files, _image_folders, _news, _sst
 from calibrant.data._corruptions import CORRUPTIONS, LEVELS, corrupt
 from calibrant.data._dataset import Dataset, Kind, check_labels
@@ -457,13 +458,17 @@ def _level(text: str, parts: list[str], most: int, *, least: int) -> int:
     return int(parts[0])
 
 
-def check_options(function: Callable[..., Any], options: dict[str, Any], name: str) -> None:
-    known = [
-        option
-        for option in inspect.signature(function).parameters
-        if option not in ("folder", "path", "name")
-    ]
-    for option in options:
-        if option not in known:
-            advice = near_name(option, known) if known else "It has no options."
-            raise refuse("options", f"must be known to {name}", f"got {option!r}", advice)
+def check(name: str, options: Collection[str] = ()) -> None:
+    """Refuse data sets, and options of theirs, that do not exist; files are not looked for."""
+    own = name.endswith(".npz")
+    if not own and name not in DATASETS:
+        rule, advice = "must be a data set, or the path of an .npz file", near_name(name, DATASETS)
+        raise refuse("data", rule, f"got {name!r}", advice)
+    check_options(read_own if own else DATASETS[name].load, options, name)
+
+
+def check_options(function: Callable[..., Any], options: Collection[str], name: str) -> None:
+    """Refuse what a loader does not take."""
+    parameters = inspect.signature(function).parameters
+    known = [option for option in parameters if option not in ("folder", "path", "name")]
+    check_option_names(name, options, known)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._core.checks import check_at_least, near_name, refuse
+from calibrant._core.options import check_option_names, parse_value
 from calibrant.losses._batch import check_batch, check_class_weights, mean, sample_weights
 from calibrant.losses._registry import Loss, get_loss
 
 Spec = str | Mapping[str, Any]
+# A plus sign between terms, not that of an exponent such as 1e+3.
+TERMS = re.compile(r"(?<![0-9.][eE])\+")
 
 
 @dataclass(frozen=True)
@@ -244,10 +247,7 @@ def _term(place: str, spec: Spec, weight: float) -> _Term:
             if name in loss.per_batch:
                 advice = f"Call objective(logits, labels, {name}=…)."
             raise refuse(f"{loss.name} option {name}", "is set elsewhere", None, advice)
-        if name not in free:
-            rule = f"has no option {name!r}"
-            advice = near_name(name, free) if free else "It has none."
-            raise refuse(loss.name, rule, f"got {name}={options[name]!r}", advice)
+    check_option_names(loss.name, options, free)
     missing = [
         name
         for name in free
@@ -266,8 +266,10 @@ def parse_objective(text: str) -> dict[str, Any]:
     --------
     >>> parse_objective("brier + 2*mmce")
     {'primary': {'name': 'brier'}, 'secondary': [{'name': 'mmce', 'weight': 2}]}
+    >>> parse_objective("focal:gamma=1e+0 + 1e+3*mmce")["secondary"]
+    [{'name': 'mmce', 'weight': 1000.0}]
     """
-    terms = [_parse_term(part) for part in text.split("+")]
+    terms = [_parse_term(part) for part in TERMS.split(text)]
     primary, *rest = terms
     if "weight" in primary:
         advice = "Leave its weight out; weights are relative to it."
@@ -287,14 +289,7 @@ def _parse_term(text: str) -> dict[str, Any]:
         if not equals:
             advice = "Try focal:gamma=3."
             raise refuse("objective", "must have options as name=value", f"got {option!r}", advice)
-        term[key.strip()] = _parse_value(value.strip())
+        term[key.strip()] = parse_value(value.strip())
     if star:
-        term["weight"] = _parse_value(weight.strip())
+        term["weight"] = parse_value(weight.strip())
     return term
-
-
-def _parse_value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return {"True": True, "False": False, "inf": float("inf")}.get(text, text)

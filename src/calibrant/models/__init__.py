@@ -12,7 +12,7 @@ from calibrant.models._base import Classifier
 from calibrant.models._cnn1d import SignalCNN, TextCNN
 from calibrant.models._densenet import DenseNet
 from calibrant.models._mlp import MLP
-from calibrant.models._registry import MODELS, Model, build, load_weights, num_parameters
+from calibrant.models._registry import MODELS, Model, build, check, load_weights, num_parameters
 from calibrant.models._resnet import ResNet
 from calibrant.models._resnet_cifar import CifarResNet
 from calibrant.models._tree_lstm import TreeLSTM
@@ -33,6 +33,7 @@ __all__ = [
     "TreeLSTM",
     "WideResNet",
     "build",
+    "check",
     "load_weights",
     "num_parameters",
 ]

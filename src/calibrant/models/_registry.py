@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from calibrant._core.checks import InputError, near_name, refuse
 from calibrant._core.files import check_regular
 from calibrant._core.memory import check_size
+from calibrant._core.options import check_option_names
 from calibrant.models._base import Classifier
 from calibrant.models._cnn1d import SignalCNN, TextCNN
 from calibrant.models._densenet import DenseNet
@@ -104,8 +105,7 @@ def build(
     >>> num_parameters(net)
     269722
     """
-    if name not in MODELS:
-        raise refuse("model", "must be a name in MODELS", f"got {name!r}", near_name(name, MODELS))
+    check(name, options)
     model = MODELS[name]
     if kind not in model.kinds:
         fitting = ", ".join(key for key, other in MODELS.items() if kind in other.kinds)
@@ -116,11 +116,14 @@ def build(
             f"got {name!r}, which takes {', '.join(model.kinds)}",
             f"Try one of: {fitting}.",
         )
-    for option in options:
-        if option not in model.options:
-            known = near_name(option, model.options) if model.options else "It takes none."
-            raise refuse(f"model {name}", f"has no option {option!r}", None, known)
     return model.make(num_classes=num_classes, **_sizes(name, kind, size), **options)
+
+
+def check(name: str, options: Collection[str] = ()) -> None:
+    """Refuse networks, and options of theirs, that do not exist."""
+    if name not in MODELS:
+        raise refuse("model", "must be a name in MODELS", f"got {name!r}", near_name(name, MODELS))
+    check_option_names(f"model {name}", options, MODELS[name].options)
 
 
 def _sizes(name: str, kind: Kind, size: tuple[int, ...] | int) -> dict[str, int]:

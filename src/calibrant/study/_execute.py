@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from calibrant._core.checks import CalibrationWarning, InputError
 from calibrant._core.files import DAMAGE, npy_bytes, write_bytes
-from calibrant.data import Dataset, corrupt, load, load_shift
-from calibrant.data._registry import parse_shift
+from calibrant.data import Dataset, corrupt, load, load_shift, parse_shift
 from calibrant.io import read_array
 from calibrant.predictions import Predictions
 from calibrant.results import Store

@@ -15,7 +15,7 @@ from typing import Any
 
 from calibrant._core.checks import InputError, check_count, near_name, refuse
 from calibrant._core.files import read_text
-from calibrant.calibrators import CALIBRATORS, Calibrator, ConfidNet, TrustScore
+from calibrant.calibrators import CALIBRATORS, Calibrator, ConfidNet, TrustScore, make_calibrator
 from calibrant.data._folder import own_path
 from calibrant.metrics import default_metrics, get_metric
 from calibrant.predictions import Confidences, Predictions
@@ -93,7 +93,7 @@ class Evaluation:
         name = spec.pop("name")
         if name in FROM_FEATURES:
             return FROM_FEATURES[name](**spec)
-        return None if name == NONE else CALIBRATORS[name](**spec)
+        return None if name == NONE else make_calibrator(name, spec)
 
     def from_features(self, label: str) -> bool:
         """Whether a calibrator learns from features."""
@@ -397,7 +397,7 @@ def _calibrators(values: Any) -> dict[str, Mapping[str, Any]]:
         try:
             made = Evaluation(found, {}, ()).make(label)
             if made is not None:
-                made.check()  # the constructor only stores
+                made.check()  # a constructor only stores
         except TypeError as error:
             advice = "See its options in the reference."
             raise refuse(f"calibrators {label}", "must fit", f"got {error}", advice) from None

@@ -10,18 +10,16 @@ from functools import lru_cache
 from string import Formatter
 from typing import TYPE_CHECKING
 
+from calibrant import data
 from calibrant._core.checks import (
     InputError,
     check_choice,
     check_count,
     check_share_or_count,
-    near_name,
     refuse,
 )
 from calibrant._core.extras import has_package
-from calibrant.data import DATASETS, SHIFTS
-from calibrant.data._registry import check_options, parse_shift
-from calibrant.data._user_npz import read_own
+from calibrant.data import SHIFTS, parse_shift
 
 if TYPE_CHECKING:
     from calibrant.study._spec import Run
@@ -33,15 +31,7 @@ GENERATED = "generated"  # corruptions of the run's own test images
 def check_data(runs: Sequence[Run]) -> None:
     """Refuse data sets, options of theirs and sizes of parts that cannot be."""
     for run in _distinct(runs, "data", "data_options"):
-        own = run.data.endswith(".npz")
-        if not own and run.data not in DATASETS:
-            rule, advice = (
-                "must be data sets, or paths of .npz files",
-                near_name(run.data, DATASETS),
-            )
-            raise refuse("data", rule, f"got {run.data!r}", advice)
-        loader = read_own if own else DATASETS[run.data].load
-        check_options(loader, dict(run.data_options), run.data)
+        data.check(run.data, dict(run.data_options))
     for run in _distinct(runs, "calibration", "train_size"):
         check_share_or_count("calibration", run.calibration, example=0.2)
         if run.train_size is not None:
@@ -51,9 +41,9 @@ def check_data(runs: Sequence[Run]) -> None:
 def check_shifts(shifts: Sequence[str], runs: Sequence[Run]) -> None:
     """Refuse shifted test sets that no data set of the study has."""
     for shift in shifts:
-        for data in dict.fromkeys(run.data for run in runs):
+        for source in dict.fromkeys(run.data for run in runs):
             try:
-                name = filled("shifts", shift, {"data": data})
+                name = filled("shifts", shift, {"data": source})
                 if not name.endswith(".npz"):
                     parse_shift(name, (GENERATED, *SHIFTS))
             except InputError as error:
@@ -67,7 +57,7 @@ def check_training(runs: Sequence[Run]) -> None:
     """
     if not has_package("torch"):
         return
-    from calibrant.models import MODELS
+    from calibrant import models
     from calibrant.train import get_recipe
     from calibrant.train._precision import CHOICES
 
@@ -78,14 +68,7 @@ def check_training(runs: Sequence[Run]) -> None:
     for run in _distinct(runs, "precision"):
         check_choice("precision", run.precision, CHOICES)
     for run in _distinct(runs, "model", "model_options"):
-        if run.model not in MODELS:
-            rule, advice = "must be names in MODELS", near_name(run.model, MODELS)
-            raise refuse("models", rule, f"got {run.model!r}", advice)
-        known = MODELS[run.model].options
-        for option in run.model_options:
-            if option not in known:
-                advice = near_name(option, known) if known else "It takes none."
-                raise refuse(f"model {run.model}", f"has no option {option!r}", None, advice)
+        models.check(run.model, run.model_options)
 
 
 @lru_cache

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from calibrant._core.checks import check_choice, check_count, near_name, refuse
+from calibrant._core.options import check_option_names
 
 
 @dataclass(frozen=True)
@@ -121,9 +122,7 @@ class Recipe:
     def changed(self, **options: Any) -> Recipe:
         """The same recipe with some options replaced; a misspelt one raises with the near name."""
         known = [field.name for field in fields(self)]
-        for name in options:
-            if name not in known:
-                raise refuse("recipe", f"has no option {name!r}", None, near_name(name, known))
+        check_option_names("recipe", options, known)
         return replace(self, **options)
 
 

@@ -1,0 +1,207 @@
+"""The steps of the command ``calibrate``: fit or load, apply, measure, write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from calibrant._core.checks import near_name, refuse
+from calibrant._core.files import replacing, same_file
+from calibrant._measure import Panel, measure
+from calibrant.calibrators import (
+    CALIBRATORS,
+    Calibrator,
+    automatic,
+    load_calibrator,
+    make_calibrator,
+    out_of_fold,
+)
+from calibrant.cli._calibration_report import CalibrationReport
+from calibrant.cli._calibration_source import Progress, Source
+from calibrant.inference import Resampling
+from calibrant.metrics import default_metrics
+from calibrant.predictions import Predictions, in_samples
+
+AUTO = "auto"
+FOLDS = 5
+ENDINGS = {"save": ".json", "onnx": ".onnx"}
+
+Measured = Callable[[Predictions], Panel]
+
+
+@dataclass
+class Fitting:
+    """Where the calibrator comes from. ``predictions`` are those of the fit, once they are read."""
+
+    path: Path
+    method: str | None
+    calibrator: Calibrator | None
+    seed: int
+    predictions: Predictions | None = None
+
+    @classmethod
+    def checked(
+        cls,
+        fit: str | Path | None,
+        load: str | Path | None,
+        method: str | None,
+        options: dict[str, Any],
+        seed: int,
+    ) -> Fitting:
+        """Refuse arguments that do not go together."""
+        if fit is None and load is None:
+            raise refuse("fit", "or load is needed", "got neither", "Name a file to fit on.")
+        if fit is None or load is not None:
+            if fit is not None or method is not None or options:
+                rule, advice = "takes no fit, method or option", "Leave them out, or leave it out."
+                raise refuse("load", rule, "got both", advice)
+            assert load is not None
+            return cls(Path(load), None, None, seed)
+        method = AUTO if method is None else method
+        if method != AUTO and method not in CALIBRATORS:
+            advice = near_name(method, (AUTO, *CALIBRATORS))
+            raise refuse("method", "must be a calibrator", f"got {method!r}", advice)
+        if method != AUTO:
+            return cls(Path(fit), method, make_calibrator(method, options, seed=seed), seed)
+        if options:
+            rule, advice = "belongs to a method", "Name one, for example temperature."
+            raise refuse("option", rule, f"got {', '.join(options)} with {AUTO}", advice)
+        return cls(Path(fit), method, None, seed)
+
+    def run(self, progress: Progress) -> CalibrationReport:
+        """Fit or load the calibrator."""
+        if self.method is None:
+            calibrator = load_calibrator(self.path)
+            if not isinstance(calibrator, Calibrator):
+                rule, advice = "must not need features here", "Apply it in Python."
+                raise refuse("load", rule, f"got {type(calibrator).__name__}", advice)
+            if "groups_" in vars(calibrator):
+                rule, advice = "must not be a fit by groups here", "Apply it in Python."
+                raise refuse("load", rule, f"got {self.path.name}", advice)
+            return CalibrationReport(calibrator, f"from {self.path.name}")
+        p = self.predictions = Predictions.load(self.path)
+        if p.num_samples == 1:
+            rule, advice = "must hold two samples or more", "Collect more predictions."
+            raise refuse("fit", rule, "got 1", advice)
+        origin = f"fitted on {in_samples(p.num_samples)} of {self.path.name}"
+        if self.calibrator is not None:
+            return CalibrationReport(self.calibrator.fit(p), origin)
+        advance = partial(progress, "trying methods")
+        selection = automatic(p, seed=self.seed, progress=advance)
+        return CalibrationReport(selection.calibrator, origin, selection)
+
+
+def _judged_out_of_fold(
+    report: CalibrationReport, p: Predictions, measured: Measured, seed: int
+) -> CalibrationReport:
+    """Judge by the fit data, each sample calibrated by a fit that did not see it."""
+    folds = min(FOLDS, p.num_samples)
+    held_out = out_of_fold(report.calibrator, p, None, folds, seed)
+    note = (
+        "These are the data of the fit, on which a calibrator looks better than it is. So “after” "
+        f"is out of fold: each of {folds} parts was calibrated by a fit to the others."
+    )
+    if report.selection is not None:
+        note += " The method was chosen on all of them, which still flatters it a little."
+    return replace(
+        report, judged="out of fold", before=measured(p), after=measured(held_out), notes=(note,)
+    )
+
+
+def _with_note_of_overlap(
+    report: CalibrationReport, fitted_on: Path, files: Sequence[Path]
+) -> CalibrationReport:
+    if report.after is None or not any(same_file(fitted_on, file) for file in files):
+        return report
+    note = (
+        f"{fitted_on.name} is also the file of the fit: “after” is optimistic. "
+        "Leave apply out to see it out of fold."
+    )
+    return replace(report, notes=(*report.notes, note))
+
+
+def _check_outputs(outputs: Mapping[str, Path], inputs: Sequence[Path]) -> None:
+    """Refuse, before any work, names that cannot be written or that hold what is read."""
+    seen = list(inputs)
+    for name, path in outputs.items():
+        ending = ENDINGS.get(name)
+        if ending and path.suffix.lower() != ending:
+            raise refuse(name, f"must end in {ending}", f"got {path.name!r}", "Rename it.")
+        if path.is_dir() or not path.parent.is_dir():
+            rule, advice = "must be a file in a folder that exists", "Check the path."
+            raise refuse(name, rule, f"got {str(path)!r}", advice)
+        if any(same_file(path, other) for other in seen):
+            rule, advice = "must not be an input or another output", "Choose another name."
+            raise refuse(name, rule, f"got {str(path)!r}", advice)
+        seen.append(path)
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    """Show nothing."""
+
+
+def calibrate_files(
+    *,
+    fit: str | Path | None = None,
+    load: str | Path | None = None,
+    method: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    apply: Sequence[str | Path] = (),
+    out: str | Path | None = None,
+    save: str | Path | None = None,
+    onnx: str | Path | None = None,
+    level: float = 0.95,
+    replicates: int = 1000,
+    seed: int = 0,
+    progress: Progress = _silent,
+) -> CalibrationReport:
+    """Fit a calibrator on one file, or load one, and apply it to others.
+
+    Everything is written under temporary names that are renamed at the end: if anything fails,
+    nothing is written.
+
+    Parameters
+    ----------
+    fit, load
+        Predictions to fit on, or a saved calibrator instead.
+    method, options
+        ``"auto"`` (the default) or a name out of ``CALIBRATORS``, and what its constructor is
+        given.
+    apply, out
+        Predictions to calibrate, and where to. Several files, a folder, a pattern, or one large
+        file must be Parquet; they become one Parquet file, in bounded memory and without intervals.
+        Labels are needed only to measure.
+    save, onnx
+        Where to write the calibrator as JSON and as an ONNX model.
+    level, replicates, seed
+        Of the intervals; ``seed`` is also that of all folds.
+    progress
+        Called with what is going on, how much of it is done, and how much there is.
+    """
+    paths = {"out": out, "save": save, "onnx": onnx}
+    outputs = {name: Path(path) for name, path in paths.items() if path is not None}
+    resampling = Resampling(level, replicates, seed)
+
+    def measured(p: Predictions) -> Panel:
+        return measure(p, metrics=default_metrics("calibrate"), **vars(resampling))
+
+    fitting = Fitting.checked(fit, load, method, dict(options or {}), seed)
+    source = Source.of([str(path) for path in apply], outputs)
+    _check_outputs(outputs, [fitting.path, *source.files])
+    with ExitStack() as stack:
+        places = {name: stack.enter_context(replacing(path)) for name, path in outputs.items()}
+        report = fitting.run(progress)
+        if "save" in places:
+            report.calibrator.save(places["save"])
+        if "onnx" in places:
+            report.calibrator.to_onnx(places["onnx"])
+        if source.files:
+            report = source.apply(report, places["out"], measured, progress)
+            report = _with_note_of_overlap(report, fitting.path, source.files)
+        elif fitting.predictions is not None:
+            report = _judged_out_of_fold(report, fitting.predictions, measured, seed)
+    return replace(report, written=tuple(map(str, outputs.values())))
