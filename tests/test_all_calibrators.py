@@ -622,8 +622,9 @@ def changed(data: dict, path: str, value: object) -> dict:
 
 HOSTILE = [
     ("schema", "other"),
-    ("version", 2),
-    ("version", "1"),
+    ("version", 1),
+    ("version", 3),
+    ("version", "2"),
     ("extra", 1),
     ("calibrator", []),
     ("calibrator", KeyError),
@@ -653,7 +654,6 @@ HOSTILE = [
     ("calibrator/learned/scale_", "1.5"),
     ("calibrator/learned/scale_", True),
     ("calibrator/groups", []),
-    ("summary/before", []),
 ]
 
 

@@ -108,8 +108,8 @@ MODULES = (
     "papers",
     "plots",
     "report",
+    "results",
     "study",
-    "tables",
     "train",
 )
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from calibrant import InputError, inference
+from calibrant import InputError, inference, results
 from calibrant.results import (
     RunComparison,
     cohens_d,
@@ -19,7 +19,6 @@ from calibrant.results import (
     summarise_runs,
     within_subject_sem,
 )
-from calibrant.results import _statistics as over_runs
 
 numbers = st.floats(-1e6, 1e6, allow_nan=False).map(lambda x: round(x, 6))
 several = st.lists(numbers, min_size=2, max_size=12)
@@ -38,11 +37,9 @@ def close(x: float, y: float, *, size: float = 1.0, rel: float = 1e-9) -> bool:
 
 
 def test_exported() -> None:
-    for name in over_runs.__all__:
-        assert getattr(inference, name) is getattr(over_runs, name)
-        assert name in inference.__all__
-    for name in inference.__all__:
-        assert hasattr(inference, name)
+    for module in (results, inference):
+        for name in module.__all__:
+            assert hasattr(module, name)
 
 
 # --- one set of runs --------------------------------------------------------------------------

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from html import escape
+from typing import Any
 
 from calibrant._core.checks import printable
 
@@ -51,12 +53,28 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     ccc  d
     """
     columns = [tuple(map(printable, column)) for column in _full_columns(rows)]
-    widths = [max(map(len, column)) for column in columns]
-    lines = zip(*columns, strict=True)
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
+    lines = zip(*map(straight, columns), strict=True)
+    return "\n".join("  ".join(line).rstrip() for line in lines)
+
+
+def straight(cells: Sequence[str], *, right: bool = False) -> list[str]:
+    """Cells of a column filled up with spaces to one width on the screen."""
+    from rich.cells import cell_len
+
+    width = max(map(cell_len, cells))
+    gaps = [" " * (width - cell_len(cell)) for cell in cells]
+    return [gap + cell if right else cell + gap for cell, gap in zip(cells, gaps, strict=True)]
+
+
+def natural_order(value: Any) -> tuple[bool, Any, str]:
+    """Sort key: numbers inside texts count as numbers, None comes last.
+
+    >>> sorted(["level 10", "level 9"], key=natural_order)
+    ['level 9', 'level 10']
+    """
+    if isinstance(value, str):
+        return False, re.sub(r"\d+", lambda digits: digits[0].zfill(20), value), value
+    return (True, 0, "") if value is None else (False, value, "")
 
 
 def in_html(above: str, rows: Sequence[Sequence[str]], below: str) -> str:

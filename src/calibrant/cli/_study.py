@@ -201,7 +201,7 @@ def _load(file: str) -> Study:
 
 
 def _damaged(now: Status) -> str:
-    from calibrant.results import damaged_files
+    from calibrant.results._store import damaged_files
 
     return f"{damaged_files(now.damaged)}; the next study run repeats what they held"
 

@@ -13,7 +13,7 @@ effect size, within-subject errors) is in ``calibrant.results``.
 
 from calibrant.inference._intervals import Interval, intervals, values_of
 from calibrant.inference._paired import Difference, holm, paired_differences
-from calibrant.inference._resampling import LEAST_DRAWS, Resampling
+from calibrant.inference._resampling import Resampling
 from calibrant.inference._tests import (
     CalibrationTest,
     calibrated_draws,
@@ -24,7 +24,6 @@ from calibrant.inference._tests import (
 )
 
 __all__ = [
-    "LEAST_DRAWS",
     "CalibrationTest",
     "Difference",
     "Interval",

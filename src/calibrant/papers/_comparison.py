@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from calibrant._core.formatting import straight
 from calibrant.papers._published import PUBLISHED, published
 from calibrant.papers._results import Results
 from calibrant.papers._scales import CALIBRATORS, Place, method_name, scale_note
-from calibrant.results import compare_runs, straight, summarise_runs
+from calibrant.results import compare_runs, summarise_runs
 
 BASELINE = "cross_entropy"
 LEVEL = 0.05

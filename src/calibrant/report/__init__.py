@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING
 from calibrant._core.checks import (
     check_bins,
     check_count,
-    check_fraction,
-    check_seed,
     refuse,
 )
-from calibrant.inference._resampling import LEAST_DRAWS
 from calibrant.predictions import Confidences, Predictions
 from calibrant.report._judge import Settings, data_of_models, judge_models
 from calibrant.report._models_page import body_of_models
@@ -78,9 +75,7 @@ def write_report(
     Strongly overconfident: it says 93.9 % on average and is right 81.4 % of the time.
     """
     check_count("bins", check_bins(bins), least=1, most=100, example=15)
-    check_fraction("level", level, example=0.95)
-    check_count("replicates", replicates, least=LEAST_DRAWS, most=1_000_000, example=1000)
-    settings = Settings(bins, level, replicates, check_seed(seed))
+    settings = Settings(level, replicates, seed, bins)
     _check_target(path)
     found = judge_models(models, settings, progress)
     body = body_of_models(found, settings)

@@ -9,7 +9,7 @@ from typing import Any
 
 from calibrant._core.checks import InputError, refuse
 from calibrant._measure import Comparison, Panel, compare, measure
-from calibrant.inference import ece_test
+from calibrant.inference import Resampling, ece_test
 from calibrant.metrics._sample import check_measurable
 from calibrant.predictions import Confidences, Predictions
 from calibrant.report._advice import Advice, advise
@@ -24,13 +24,10 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Resampling):
     """How everything in a report is computed."""
 
-    bins: int
-    level: float
-    replicates: int
-    seed: int
+    bins: int = 15
 
 
 @dataclass(frozen=True)
@@ -98,20 +95,18 @@ def _judged(
     best: float | None,
     live: Mapping[str, Any],
 ) -> Judged:
-    bins, level, replicates, seed = vars(settings).values()
-    panel = measure(p, bins=bins, level=level, replicates=replicates, seed=seed)
-    advice = advise(p, bins=bins, level=level, replicates=replicates, seed=seed)
-    test = ece_test(p, bins=bins, seed=seed)
-    verdict = verdict_of(p, gap_interval(p, level), panel.interval("ece"), test, advice)
+    panel = measure(p, **vars(settings))
+    advice = advise(p, **vars(settings))
+    test = ece_test(p, bins=settings.bins, seed=settings.seed)
+    verdict = verdict_of(p, gap_interval(p, settings.level), panel.interval("ece"), test, advice)
     return Judged(name, p, panel, advice, verdict, best, live)
 
 
 def _compared(
     models: Mapping[str, Predictions | Confidences], settings: Settings
 ) -> Comparison | str:
-    bins, level, replicates, seed = vars(settings).values()
     try:
-        return compare(models, bins=bins, level=level, replicates=replicates, seed=seed)
+        return compare(models, **vars(settings))
     except InputError as error:
         return f"The models are shown side by side, but not compared: {error}"
 

@@ -9,12 +9,10 @@ from calibrant.results._statistics import (
     summarise_runs,
     within_subject_sem,
 )
-from calibrant.results._store import COLUMNS, SCHEMA, Store, damaged_files, read_all
-from calibrant.results._tables import Cell, ResultTable, natural_order, pivot, straight
+from calibrant.results._store import Store, read_all
+from calibrant.results._tables import Cell, ResultTable, pivot
 
 __all__ = [
-    "COLUMNS",
-    "SCHEMA",
     "Cell",
     "ResultTable",
     "RunComparison",
@@ -22,12 +20,9 @@ __all__ = [
     "Store",
     "cohens_d",
     "compare_runs",
-    "damaged_files",
-    "natural_order",
     "pareto_front",
     "pivot",
     "read_all",
-    "straight",
     "summarise_runs",
     "within_subject_sem",
 ]

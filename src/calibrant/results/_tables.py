@@ -7,13 +7,12 @@ renders as Markdown, LaTeX, CSV and data.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from calibrant._core.checks import check_choice, check_fraction, near_name, refuse
-from calibrant._core.formatting import json_number
+from calibrant._core.formatting import json_number, natural_order, straight
 from calibrant.metrics import METRICS
 from calibrant.results import compare_runs, summarise_runs
 
@@ -501,17 +500,6 @@ def _ordered(
     return tuple(sorted(keys, key=rank))
 
 
-def natural_order(value: Any) -> tuple[bool, Any, str]:
-    """Sort key: numbers inside texts count as numbers, None comes last.
-
-    >>> sorted(["level 10", "level 9"], key=natural_order)
-    ['level 9', 'level 10']
-    """
-    if isinstance(value, str):
-        return False, re.sub(r"\d+", lambda digits: digits[0].zfill(20), value), value
-    return (True, 0, "") if value is None else (False, value, "")
-
-
 def _cell(values: list[float], spread: str) -> Cell:
     found = summarise_runs(values)
     return Cell(found.mean, getattr(found, spread), found.count, tuple(values))
@@ -597,15 +585,6 @@ def _joined(key: Key) -> str:
 def _clean(text: str) -> str:
     """One line that moves no cursor: what cannot be printed becomes a space."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
-
-
-def straight(cells: Sequence[str], *, right: bool = False) -> list[str]:
-    """Cells of a column filled up with spaces to one width on the screen."""
-    from rich.cells import cell_len
-
-    width = max(map(cell_len, cells))
-    gaps = [" " * (width - cell_len(cell)) for cell in cells]
-    return [gap + cell if right else cell + gap for cell, gap in zip(cells, gaps, strict=True)]
 
 
 def _escaper(table: Mapping[str, str]) -> Callable[[str], str]:

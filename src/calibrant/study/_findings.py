@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from calibrant._core.checks import refuse
-from calibrant._core.formatting import show, show_p
+from calibrant._core.formatting import natural_order, show, show_p
 from calibrant.metrics import METRICS
-from calibrant.results import RunComparison, compare_runs, natural_order, summarise_runs
+from calibrant.results import RunComparison, compare_runs, summarise_runs
 from calibrant.study._execute import TEST
 from calibrant.study._spec import NONE, Study
 
