@@ -278,7 +278,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(streaming, "LEAST_BATCH", 1)
     monkeypatch.setattr(streaming, "BATCH_ELEMENTS", 50 * 6)
-    monkeypatch.setattr("calibrant.io.ROW_GROUP_ELEMENTS", 120 * 6)
+    monkeypatch.setattr("calibrant.io._parquet.ROW_GROUP_ELEMENTS", 120 * 6)
     monkeypatch.setattr(Calibrator, "transform", transform)
     return sizes
 

@@ -23,7 +23,7 @@ from calibrant.data import load
 from calibrant.data._digit_files import read_idx
 from calibrant.models._registry import load_tensors
 from calibrant.results import Store, read_all
-from calibrant.results._store import COLUMNS
+from calibrant.results._files import COLUMNS
 from calibrant.study import Study
 from calibrant.study._validate import filled
 from calibrant.train import Recipe, predict, train

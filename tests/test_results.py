@@ -15,6 +15,8 @@ import pytest
 from calibrant import Predictions
 from calibrant._core.checks import CalibrationWarning, InputError
 from calibrant.results import Store, read_all
+from calibrant.results._cache import CACHE
+from calibrant.results._files import COLUMNS, read_rows, read_sealed, rows_file, write_sealed
 from calibrant.study import Local, Study, run_study, status
 from calibrant.study._execute import described
 from tests.test_study import LOCAL, TINY, command, row, tiny, toml, values
@@ -222,7 +224,7 @@ def test_two_thousand_runs(tmp_path: Path) -> None:
     study, store = Study.load(path, training=False), Store(tmp_path / "out")
     facts = {"evaluation": described(study.evaluation), "train_seconds": 1.0, "seconds": 2.0}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("calibrant.io._flush", lambda _: None)
+        patch.setattr("calibrant._core.files._flush", lambda _: None)
         for number, run in enumerate(study.runs):
             rows = [
                 row(
@@ -254,3 +256,62 @@ def test_two_thousand_runs(tmp_path: Path) -> None:
         assert said[0].startswith("2000 done, 0 running, 0 failed, 0 missing")
         assert loaded == "[]"
         assert float(seconds) < limit
+
+
+# --- the cache --------------------------------------------------------------------------------
+
+
+def filled(folder: Path, runs: int = 60) -> Store:
+    store = Store(folder)
+    for number in range(runs):
+        entry = dict.fromkeys(COLUMNS, "x") | {"run": f"k{number}", "seed": 0, "value": number / 7}
+        store.write(f"k{number}", [entry, {**entry, "metric": "y"}], {"label": "x"})
+    return store
+
+
+def values_by_run(folder: Path) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for entry in read_all(folder).to_pylist():
+        found.setdefault(entry["run"], []).append(entry["value"])
+    return found
+
+
+def test_the_cache_gives_what_the_files_hold(tmp_path: Path) -> None:
+    store = filled(tmp_path)
+    first = values_by_run(tmp_path)
+    assert (tmp_path / CACHE).exists()
+    assert values_by_run(tmp_path) == first
+    entry = dict.fromkeys(COLUMNS, "x") | {"run": "k3", "seed": 0, "value": 42.0}
+    store.write("k3", [entry], {"label": "x"})
+    assert values_by_run(tmp_path) == {**first, "k3": [42.0]}
+    store.result_path("k4").unlink()
+    assert "k4" not in values_by_run(tmp_path)
+    assert read_all(tmp_path, keys=["k5"]).num_rows == 2
+    assert values_by_run(tmp_path)["k5"] == first["k5"]
+
+
+def test_a_damaged_result_is_not_taken_from_the_cache(tmp_path: Path) -> None:
+    store = filled(tmp_path)
+    first = values_by_run(tmp_path)
+    path = store.result_path("k7")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 1
+    path.write_bytes(content)
+    with pytest.warns(CalibrationWarning, match="k7.parquet"):
+        found = values_by_run(tmp_path)
+    assert found == {key: value for key, value in first.items() if key != "k7"}
+
+
+def test_a_damaged_cache_is_made_again(tmp_path: Path) -> None:
+    filled(tmp_path)
+    first = values_by_run(tmp_path)
+    cache = tmp_path / CACHE
+    good = cache.read_bytes()
+    for content in (b"", b"garbage", good[:-5], bytes([good[0] ^ 1]) + good[1:]):
+        cache.write_bytes(content)
+        assert values_by_run(tmp_path) == first
+    # Sealed, but its spans are not ones of its table.
+    rows = read_rows(cache, read_sealed(cache))
+    for runs in ("[]", "{}", '{"k1": 3}', '{"k1": ["a", "b", 1]}', "nonsense"):
+        write_sealed(cache, rows_file(rows, {"runs": runs}))
+        assert values_by_run(tmp_path) == first

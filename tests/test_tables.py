@@ -19,7 +19,7 @@ from scipy import stats
 from calibrant import InputError
 from calibrant._core.formatting import natural_order
 from calibrant.results import Cell, ResultTable, pivot
-from calibrant.results._store import SCHEMA
+from calibrant.results._files import SCHEMA
 
 CE = [0.051, 0.049, 0.053]
 FOCAL = [0.021, 0.025, 0.020]

@@ -8,7 +8,6 @@ that ends with its process.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,22 +16,23 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from calibrant._core.checks import CalibrationWarning, InputError, is_number
-from calibrant._core.files import TEMPORARY, check_regular, read_json, writable, write_bytes
-from calibrant._core.memory import check_size
-from calibrant.io import is_text, read_parquet
+from calibrant._core.files import TEMPORARY, read_json, writable, write_bytes
+from calibrant.results._cache import cached_rows
+from calibrant.results._files import (
+    COLUMNS,
+    SCHEMA,
+    Sealed,
+    read_rows,
+    read_sealed,
+    rows_file,
+    write_sealed,
+)
 
-COLUMNS = ("run", "data", "model", "objective", "seed", "part", "calibrator", "metric", "value")
-NUMBERS: dict[str, pa.DataType] = {"seed": pa.int64(), "value": pa.float64()}
-SCHEMA = pa.schema([(name, NUMBERS.get(name, pa.string())) for name in COLUMNS])
-FACTS, CHECKSUM = "calibrant", "checksum"
-MARK, BLANK = b"sha256 of this file with zeros here: ", b"0" * 64
+FACTS = "calibrant"
 LONGEST = 1e12  # seconds of a run
 NAMED = 3  # of the damaged files, in a warning
-BYTES_PER_ROW = 2_000  # of a row of the table as Python objects, which the tables are made from
 
 
 class Store:
@@ -64,24 +64,13 @@ class Store:
         self._failure(key).unlink(missing_ok=True)
 
     def _write(self, key: str, table: pa.Table, facts: Mapping[str, Any]) -> None:
-        found = {FACTS: json.dumps(dict(facts)), CHECKSUM: (MARK + BLANK).decode()}
-        sink = pa.BufferOutputStream()
-        with pq.ParquetWriter(sink, SCHEMA, compression="zstd", store_schema=False) as writer:
-            writer.write_table(table)
-            writer.add_key_value_metadata(found)
-        write_bytes(_in_folder(self.result_path(key)), _sealed(sink.getvalue().to_pybytes()))
+        content = rows_file(table, {FACTS: json.dumps(dict(facts))})
+        write_sealed(self.result_path(key), content)
 
     def facts(self, key: str) -> dict[str, Any] | None:
         """What is known of a finished run; None if it is not finished or its file is damaged."""
-        content = _whole(self.result_path(key))
-        if content is None:
-            return None
-        try:
-            held = pq.read_metadata(pa.BufferReader(content)).metadata or {}
-            found = json.loads(held[FACTS.encode()])
-        except (OSError, ValueError, KeyError, TypeError, RecursionError, pa.ArrowException):
-            return None
-        return found if _are_facts(found) else None
+        sealed = read_sealed(self.result_path(key))
+        return None if sealed is None else _facts_of(sealed)
 
     def is_damaged(self, key: str) -> bool:
         """Whether a run has a result that cannot be trusted."""
@@ -89,8 +78,13 @@ class Store:
 
     def relabel(self, key: str, label: str) -> None:
         """Give a finished run another label of its objective, if it has another."""
-        facts, table = self.facts(key), _table(self.result_path(key))
-        if table is not None and facts is not None and facts.get("label") != label:
+        path = self.result_path(key)
+        sealed = read_sealed(path)
+        facts = None if sealed is None else _facts_of(sealed)
+        if sealed is None or facts is None or facts.get("label") == label:
+            return
+        table = read_rows(path, sealed)
+        if table is not None:
             self._write(key, _labelled(table, label), {**facts, "label": label})
 
     def fail(self, key: str, facts: Mapping[str, Any]) -> None:
@@ -158,40 +152,6 @@ class Store:
                     path.unlink(missing_ok=True)
 
 
-def _sealed(content: bytes) -> bytes:
-    """A file with its own checksum in the place kept for it."""
-    digest = hashlib.sha256(content).hexdigest().encode()
-    before, _, after = content.rpartition(MARK + BLANK)
-    return before + MARK + digest + after
-
-
-def _whole(path: Path) -> bytes | None:
-    """The contents of a file; None if there is none, or one that differs from its checksum.
-
-    This comes before any parsing, so that no damage, of whatever kind, becomes a value.
-    """
-    try:
-        check_regular(path)
-        check_size(path.stat().st_size, path.name)
-        content = path.read_bytes()
-    except (OSError, InputError):
-        return None
-    before, mark, rest = content.rpartition(MARK)
-    digest, after = rest[: len(BLANK)], rest[len(BLANK) :]
-    expected = hashlib.sha256(before + mark + BLANK + after).hexdigest().encode()
-    return content if mark and digest == expected else None
-
-
-def _table(path: Path) -> pa.Table | None:
-    """The rows of a run; None where its file is damaged, or not one of a run."""
-    if _whole(path) is None:
-        return None
-    try:
-        return _plain(read_parquet(path, _check_columns))
-    except (OSError, ValueError, KeyError, pa.ArrowException):
-        return None
-
-
 def _labelled(table: pa.Table, label: str) -> pa.Table:
     """The table of one run with this label of its objective."""
     if not table.num_rows or table["objective"][0].as_py() == label:
@@ -235,13 +195,10 @@ def read_all(
     for wanted in (keys, labels):
         if wanted is not None:
             files = [path for path in files if path.stem in wanted]
-    tables, damaged = [], []
-    for path in files:
-        table = _table(path)
-        if table is None:
-            damaged.append(path.name)
-            continue
-        tables.append(table if labels is None else _labelled(table, labels[path.stem]))
+    found, damaged = cached_rows(Path(folder), files)
+    tables = [
+        table if labels is None else _labelled(table, labels[key]) for key, table in found.items()
+    ]
     if not tables:
         but = f", but {damaged_files(damaged)}" if damaged else ""
         raise InputError(f"{folder} holds no finished runs{but}. {advice}")
@@ -251,33 +208,12 @@ def read_all(
     return pa.concat_tables(tables)
 
 
-def _check_columns(schema: pa.Schema, where: str) -> None:
-    """Refuse a file that is not of a finished run."""
-    kinds = {name: schema.field(name).type for name in COLUMNS if name in schema.names}
-    wrong = [
-        name
-        for name in COLUMNS
-        if name not in kinds
-        or not (kinds[name] == NUMBERS.get(name) or is_text(kinds[name]))
-        or schema.names.count(name) > 1
-    ]
-    if wrong:
-        raise InputError(f"{where} has no usable column {wrong[0]!r}.")
-
-
-def _plain(table: pa.Table) -> pa.Table:
-    """The columns of a run as plain strings and numbers, if they fit into memory."""
-    table = table.select(COLUMNS)
-    if any(column.null_count for column in table.columns):
-        raise InputError("A run has missing values.")
-    needed = table.num_rows * BYTES_PER_ROW
-    for column in table.columns:
-        if pa.types.is_dictionary(column.type):
-            chunks: list[Any] = column.chunks
-            lengths = [pc.binary_length(c.dictionary).take(c.indices) for c in chunks]
-            needed += sum(pc.sum(found).as_py() or 0 for found in lengths)
-    check_size(needed, "a run")
-    return table.cast(SCHEMA)
+def _facts_of(sealed: Sealed) -> dict[str, Any] | None:
+    try:
+        found = json.loads(sealed.facts[FACTS])
+    except (ValueError, KeyError, RecursionError):
+        return None
+    return found if _are_facts(found) else None
 
 
 def _are_facts(found: Any) -> bool:

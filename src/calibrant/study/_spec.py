@@ -371,6 +371,8 @@ def _metrics(values: Any) -> dict[str, Mapping[str, Any]]:
             rule = "must have different labels"
             raise refuse("metrics", rule, f"got {label!r} twice", 'Add label = "…".')
         found[label] = {**value, "name": get_metric(value["name"]).name}
+        if len(value) == 1:  # a name alone; trying it out would load SciPy
+            continue
         try:
             Evaluation({}, {label: found[label]}, ()).values(one)
         except TypeError as error:
