@@ -29,6 +29,7 @@ from calibrant.data import Dataset, load
 from calibrant.results import Store, compare_runs, read_all
 from calibrant.study import (
     Local,
+    Outcome,
     Ray,
     Status,
     Study,
@@ -676,7 +677,7 @@ def test_a_worker_that_always_dies(tmp_path: Path) -> None:
     class Dies:
         def work(self, runs: Any, *_: Any) -> Any:
             for run in runs:
-                yield run, "died"
+                yield run, Outcome.DIED
 
     now = run_study(study, tmp_path, executor=Dies())
     assert now.count("failed") == 1

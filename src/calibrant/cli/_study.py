@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -209,24 +210,24 @@ def _damaged(now: Status) -> str:
 def make_executor(
     name: str, workers: int | None, threads: int | None, address: str | None, gpus: float
 ) -> Executor:
-    from calibrant.study import Local, Ray
+    """The named executor; refuses options that it does not have."""
+    from calibrant.study import EXECUTORS
 
-    check_choice("--executor", name, ("local", "ray"))
+    check_choice("--executor", name, list(EXECUTORS))
     for option, value in (("--workers", workers), ("--threads", threads)):
         if value is not None:
             check_count(option, value, least=1, most=MOST, example=2)
     if not gpus >= 0:
         raise refuse("--gpus", "must be 0 or more", f"got {gpus}", "Try 0.5.")
-    wrong = (
-        {"--address": address, "--gpus": gpus or None}
-        if name == "local"
-        else {"--workers": workers}
-    )
-    for option, given in wrong.items():
-        if given is not None:
-            rule = f"goes with --executor {'ray' if name == 'local' else 'local'}"
-            raise refuse(option, rule, f"got {given!r} with {name}", "Drop one of the two.")
-    return Local(workers, threads) if name == "local" else Ray(address, threads or 1, gpus)
+    options = {"workers": workers, "threads": threads, "address": address, "gpus": gpus or None}
+    given: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
+    known = {name: {field.name for field in fields(kind)} for name, kind in EXECUTORS.items()}
+    for option, value in given.items():
+        if option not in known[name]:
+            other = next(other for other, names in known.items() if option in names)
+            rule, advice = f"goes with --executor {other}", "Drop one of the two."
+            raise refuse(f"--{option}", rule, f"got {value!r} with {name}", advice)
+    return EXECUTORS[name](**given)
 
 
 def _fixed(texts: list[str]) -> dict[str, Any]:
@@ -321,9 +322,7 @@ def _drawn(chosen: Study, now: Status | None = None, left: float | None = None) 
 
 def _time_left(now: Status, works: Executor, out: Path, rate: float) -> float | None:
     """Seconds left; where nobody knows how many work at once, by the runs ended in a second."""
-    from calibrant.study import Local
-
-    workers = works.processes(out) if isinstance(works, Local) else None
+    workers = works.processes(out)
     if workers is not None:
         return now.time_left(workers)
     return (now.count("missing") + now.count("running")) / rate

@@ -16,6 +16,7 @@ from calibrant._core.checks import CalibrationWarning, InputError, check_count
 from calibrant._core.files import read_json, write_bytes
 from calibrant.results import Store
 from calibrant.study._execute import StudyError, execute
+from calibrant.study._executors import Outcome
 from calibrant.study._processes import Worker, WorkerDied, answered, crew
 from calibrant.study._sharing import share, shared
 from calibrant.study._spec import Evaluation, Run
@@ -46,8 +47,8 @@ class Local:
 
     def work(
         self, runs: Sequence[Run], evaluation: Evaluation, store: Store
-    ) -> Generator[tuple[Run, str], None, None]:
-        """Execute the runs; yields each with "done", "elsewhere" or "died"."""
+    ) -> Generator[tuple[Run, Outcome], None, None]:
+        """Execute the runs; yields each with what became of it."""
         with store.alone("setup"):
             by_data = {run.data_key: share(run, store.folder / "shared") for run in _one_each(runs)}
             workers, threads = self._size(runs, by_data, store)
@@ -57,7 +58,7 @@ class Local:
             # Those whose process died try again one at a time: together they may need too much.
             left = yield from tasks.drain(left, 1 if attempt else workers)
         for run in left:
-            yield run, "died"
+            yield run, Outcome.DIED
 
     def _size(
         self, runs: Sequence[Run], by_data: Mapping[str, Path | None], store: Store
@@ -96,7 +97,9 @@ class _Tasks:
     by_data: Mapping[str, Path | None]
     threads: int
 
-    def drain(self, runs: Sequence[Run], count: int) -> Generator[tuple[Run, str], None, list[Run]]:
+    def drain(
+        self, runs: Sequence[Run], count: int
+    ) -> Generator[tuple[Run, Outcome], None, list[Run]]:
         """Execute runs with so many workers; return those whose process died."""
         died: list[Run] = []
         todo, unstarted = deque(runs), 0
@@ -121,7 +124,7 @@ class _Tasks:
                         self._give(worker, todo.popleft())
                     for note in notes:
                         warnings.warn(note, CalibrationWarning, stacklevel=2)
-                    yield run, "done" if ours else "elsewhere"
+                    yield run, Outcome.DONE if ours else Outcome.ELSEWHERE
         return died
 
     def _give(self, worker: Worker, run: Run) -> None:

@@ -22,6 +22,7 @@ from calibrant._core.stopping import reinstall
 from calibrant.data import Dataset, load
 from calibrant.results import Store
 from calibrant.study._execute import StudyError, disk_error, execute
+from calibrant.study._executors import Outcome
 from calibrant.study._spec import Evaluation, Run
 
 RETRIES = 3
@@ -61,10 +62,15 @@ class Ray:
         if self.address not in (None, "auto"):
             _host_and_port(str(self.address))
 
+    def processes(self, folder: Path) -> int | None:
+        """None: the cluster decides how many runs are worked on at once."""
+        del folder
+        return None
+
     def work(
         self, runs: Sequence[Run], evaluation: Evaluation, store: Store
-    ) -> Generator[tuple[Run, str], None, None]:
-        """Execute the runs; yields each with "done", "elsewhere" or "died"."""
+    ) -> Generator[tuple[Run, Outcome], None, None]:
+        """Execute the runs; yields each with what became of it."""
         if self.address is None:
             # Ray reads it when it is imported; its name is that of what it was made for.
             os.environ.setdefault(ONE_MACHINE, "0")
@@ -101,7 +107,7 @@ class Ray:
 
     def _submit(
         self, ray: Any, runs: Sequence[Run], evaluation: Evaluation, store: Store
-    ) -> Generator[tuple[Run, str], None, None]:
+    ) -> Generator[tuple[Run, Outcome], None, None]:
         task = ray.remote(num_cpus=self.threads, num_gpus=self.gpus, max_retries=RETRIES)(_task)
         data: dict[str, Any] = {}
         for run in runs:
@@ -116,7 +122,7 @@ class Ray:
                     run, held = todo.popleft(), locks.enter_context(ExitStack())
                     if not held.enter_context(store.claim(run.key)):
                         held.close()
-                        yield run, "elsewhere"
+                        yield run, Outcome.ELSEWHERE
                         continue
                     kept = _files(store.run_folder(run.key))
                     given = data[run.data_key]
@@ -182,8 +188,8 @@ def _stdout_free() -> Iterator[None]:
         yield
 
 
-def _outcome(ray: Any, job: Any, run: Run, store: Store) -> str:
-    """Bring home what a worker made; "died" if its process or its node did."""
+def _outcome(ray: Any, job: Any, run: Run, store: Store) -> Outcome:
+    """Bring home what a worker made; ``DIED`` if its process or its node did."""
     try:
         _bring_home(ray.get(job), run, store)
     except ray.exceptions.RayError as error:
@@ -193,8 +199,8 @@ def _outcome(ray: Any, job: Any, run: Run, store: Store) -> str:
         crashed = ray.exceptions.WorkerCrashedError | ray.exceptions.NodeDiedError
         if not isinstance(error, crashed):
             store.fail(run.key, {"run": str(run), "error": str(error)[-2000:]})
-        return "died"
-    return "done"
+        return Outcome.DIED
+    return Outcome.DONE
 
 
 Files = dict[str, bytes]

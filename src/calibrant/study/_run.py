@@ -4,32 +4,23 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from calibrant._core.extras import need_extra
 from calibrant._core.stopping import resumable
 from calibrant.results import Store
 from calibrant.study._execute import StudyError, described, is_complete
+from calibrant.study._executors import Executor, Outcome
 from calibrant.study._local import Local
-from calibrant.study._spec import Evaluation, Run, Study
+from calibrant.study._spec import Run, Study
 from calibrant.study._validate import check_training
 
 State = Literal["done", "running", "failed", "missing"]
 FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
-class Executor(Protocol):
-    """What executes runs: this machine, or a cluster."""
-
-    def work(
-        self, runs: Sequence[Run], evaluation: Evaluation, store: Store
-    ) -> Generator[tuple[Run, str], None, None]:
-        """Execute runs; yield each with "done", "elsewhere" or "died"."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -149,10 +140,10 @@ def _work(
     try:
         with resumable(progress), closing(executor.work(todo, study.evaluation, store)) as found:
             for run, outcome in found:
-                if outcome == "elsewhere":
+                if outcome is Outcome.ELSEWHERE:
                     elsewhere.append(run)
                     continue
-                if outcome == "died" and store.failure(run.key) is None:
+                if outcome is Outcome.DIED and store.failure(run.key) is None:
                     store.fail(
                         run.key,
                         {

@@ -1,0 +1,35 @@
+"""What executes runs, by name: this machine, or a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from calibrant.results import Store
+from calibrant.study._spec import Evaluation, Run
+
+
+class Outcome(StrEnum):
+    """What became of a run that an executor was given."""
+
+    DONE = "done"
+    ELSEWHERE = "elsewhere"
+    """Another driver works on it."""
+    DIED = "died"
+    """Its process died repeatedly."""
+
+
+class Executor(Protocol):
+    """What executes runs: this machine, or a cluster."""
+
+    def work(
+        self, runs: Sequence[Run], evaluation: Evaluation, store: Store
+    ) -> Generator[tuple[Run, Outcome], None, None]:
+        """Execute runs; yield each with what became of it."""
+        ...
+
+    def processes(self, folder: Path) -> int | None:
+        """How many runs are worked on at once; None where that is not known."""
+        ...
