@@ -491,7 +491,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "confidences": (
         {"fit": "confidences.npz"},
         "must hold logits .or probs. and labels; got "
-        "'confidence'. A repair needs the scores of all classes",
+        "'confidence'. Calibrators need the scores of all classes",
     ),
     "apply confidences": (
         {"method": "beta", "apply": ["confidences.npz"], "out": "o.npz"},

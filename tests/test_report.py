@@ -587,7 +587,7 @@ def test_the_verdict_names_the_best(tmp_path: Path) -> None:
     text = shown_text(tmp_path / "r.html")
     for said in findings(read_all(folder))["digits", "mlp"]:
         assert said in text
-    assert "Before any repair, focal has the lowest ECE, 5." in text
+    assert "Without post-hoc calibration, focal has the lowest ECE, 5." in text
     assert "(hardly chance: p < 0.001, paired over 3 seeds)" in text
     assert "picked on these very samples, out of up to 4 settings" in text
 
@@ -628,7 +628,7 @@ def test_a_study_file_keeps_to_its_runs_and_answers(tmp_path: Path) -> None:
     folder = written(tmp_path / "s", mine + older)
     write_study_report(folder, tmp_path / "r.html", study=study)
     text = shown_text(tmp_path / "r.html")
-    assert "After repair, focal with TS has the lowest ECE" in text
+    assert "With post-hoc calibration, focal with TS has the lowest ECE" in text
     assert "6 finished runs, 16 settings, 3 seeds" in text
     write_study_report(written(tmp_path / "mine", mine), tmp_path / "r.html")
     assert shown_text(tmp_path / "r.html") == text  # the study changes nothing that is said

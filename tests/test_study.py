@@ -927,8 +927,8 @@ def test_tune(tmp_path: Path) -> None:
 
 def test_words(finished: Path) -> None:
     text = answer(tiny(), read_all(finished))
-    assert text.startswith("signals, cnn1d:\n  Before any repair, ")
-    assert "\n  After repair, " in text
+    assert text.startswith("signals, cnn1d:\n  Without post-hoc calibration, ")
+    assert "\n  With post-hoc calibration, " in text
     assert "\n  On signals/3, " in text
     assert text.endswith("out of up to 6 settings, and p is not corrected for that.")
 
@@ -949,7 +949,7 @@ def test_words_are_those_of_a_paired_test() -> None:
     p = compare_runs(FOCAL, BRIER, paired=True).p_value
     assert p < 0.05 < compare_runs(FOCAL, BRIER).p_value
     assert first == (
-        "Before any repair, focal has the lowest ECE, 6.00 ± 1.00 %; next is brier, "
+        "Without post-hoc calibration, focal has the lowest ECE, 6.00 ± 1.00 %; next is brier, "
         f"6.10 ± 1.01 % (hardly chance: p = {p:.3f}, paired over 3 seeds)."
     )
     assert last == (
@@ -963,7 +963,7 @@ def test_words_are_those_of_a_paired_test() -> None:
     one = [r for r in rows if r["seed"] == 0]
     said = findings(pa.Table.from_pylist(one))["signals", "cnn1d"][0]
     assert said == (
-        "Before any repair, focal has the lowest ECE, 5.00 %; next is brier, 5.10 % "
+        "Without post-hoc calibration, focal has the lowest ECE, 5.00 %; next is brier, 5.10 % "
         "(one seed cannot tell them apart)."
     )
 
@@ -998,7 +998,7 @@ def test_words_for_what_cannot_be_said() -> None:
     found = findings(pa.Table.from_pylist(rows))
     assert found == {("signals", "cnn1d"): ["Neither ECE nor NLL was measured."]}
     assert findings(pa.Table.from_pylist(tidy(("ce", (0.1,))))) == {
-        ("signals", "cnn1d"): ["Before any repair, ce has the lowest ECE, 10.00 %."]
+        ("signals", "cnn1d"): ["Without post-hoc calibration, ce has the lowest ECE, 10.00 %."]
     }
     rows = tidy(("ce", (math.inf, 1.0)), ("focal", (2.0, 3.0)), metric="nll")
     said = findings(pa.Table.from_pylist(rows))["signals", "cnn1d"][0]
@@ -1025,7 +1025,7 @@ def test_command_line(finished: Path, tmp_path: Path) -> None:
     done = call("study", "run", path, "--out", finished)
     assert done.returncode == 0, done.stderr
     assert "6 done" in done.stdout
-    assert "Before any repair" in done.stdout
+    assert "Without post-hoc calibration" in done.stdout
     done = call("study", "status", path, "--out", finished)
     assert done.stdout.startswith("6 done, 0 running, 0 failed, 0 missing")
     for style, mark in (("text", "±"), ("markdown", "|"), ("latex", "\\toprule"), ("csv", ",")):

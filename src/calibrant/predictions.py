@@ -452,7 +452,7 @@ def _only(columns: io.Columns, path: str | Path, names: tuple[str, ...]) -> dict
         what = "logits (or probs) and labels" if "logits" in names else "confidence and correct"
         rule, advice = f"must hold {what} only", "Save one record a file."
         if not scores:
-            rule, advice = f"must hold {what}", "A repair needs the scores of all classes."
+            rule, advice = f"must hold {what}", "Calibrators need the scores of all classes."
         raise refuse(Path(path).name, rule, f"got {wrong[0]!r}", advice)
     needed = [name for name in names if name not in ("logits", "probs", *columns.arrays)]
     if needed or not scores:

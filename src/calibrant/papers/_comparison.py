@@ -257,7 +257,7 @@ def _notes_on_ours(results: Results, entries: Sequence[Entry]) -> list[str]:
         f"Ours: scale {results.at.scale}, {over} {'seed' if over == '1' else 'seeds'}. "
         f"{scale_note(results.at.scale)}",
         f"▲ ▼ above, below cross-entropy by a two-sample t-test, p < {LEVEL:g}, not corrected; "
-        "△ ▽ above, below without significance.",
+        "△ ▽ above, below, not significant.",
     ]
     label = CALIBRATORS[results.at.paper].get("temperature")
     if label:

@@ -65,12 +65,12 @@ def advise(
     """Choose by cross-validation on these samples, and judge the choice out of fold."""
     if not isinstance(p, Predictions):
         return Advice(
-            reason="Only confidences were given. A repair needs the scores of all classes: save "
+            reason="Only confidences were given. Calibrators need the scores of all classes: save "
             "logits or probabilities with the labels."
         )
     if p.num_samples < LEAST_SAMPLES:
         return Advice(
-            reason=f"Collect more samples first: a repair fitted to fewer than {LEAST_SAMPLES} "
+            reason=f"Collect more samples first: a calibrator fitted to fewer than {LEAST_SAMPLES} "
             "cannot be judged."
         )
     selection = select_calibrator(p, _candidates(p), folds=FOLDS, seed=seed, progress=progress)

@@ -58,7 +58,7 @@ def findings(table: pa.Table, study: Study | None = None) -> dict[Place, list[st
     ...          "calibrator": "none", "metric": "ece", "value": v + 0.001 * s}
     ...         for o, v in (("focal", 0.02), ("brier", 0.05)) for s in (0, 1, 2)]
     >>> print(findings(pa.Table.from_pylist(rows))["digits", "mlp"][0].replace("; ", ";\n"))
-    Before any repair, focal has the lowest ECE, 2.10 ± 0.10 %;
+    Without post-hoc calibration, focal has the lowest ECE, 2.10 ± 0.10 %;
     next is brier, 5.10 ± 0.10 % (hardly chance: p < 0.001, paired over 3 seeds).
     """
     rows = table.to_pylist() if study is None else _of_study(study, table.to_pylist())
@@ -100,8 +100,8 @@ def _sentences(places: Mapping[tuple[str, str], Values], baseline: str | None) -
     repaired = {pair: values for pair, values in test.items() if pair[1] != NONE}
     nll = places.get((TEST, "nll"), {})
     asked = [
-        ("Before any repair", "ece", raw),
-        ("After repair", "ece", repaired),
+        ("Without post-hoc calibration", "ece", raw),
+        ("With post-hoc calibration", "ece", repaired),
         ("Of all", "nll", nll),
         *((f"On {part}", "ece", ece[part]) for part in sorted(ece, key=natural_order)),
     ]
