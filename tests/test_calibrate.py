@@ -255,7 +255,7 @@ def test_data_without_labels(folder: Path, ending: str) -> None:
 def test_warnings_reach_the_caller(folder: Path) -> None:
     right = Predictions(logits=FIT.logits, labels=FIT.predicted)
     right.save(folder / "right.npz")
-    with pytest.warns(CalibrationWarning, match="The temperature of least NLL"):
+    with pytest.warns(CalibrationWarning, match="The temperature that minimises NLL"):
         calibrate_files(fit=folder / "right.npz", method="temperature", replicates=20)
 
 

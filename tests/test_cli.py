@@ -264,7 +264,7 @@ def test_calibrate_options_and_warnings(tmp_path: Path, predictions: Predictions
     fit = ("calibrate", "--fit", tmp_path / "right.npz", "--replicates", 20)
     done = run(*fit, "--method", "temperature", "--option", "bounds=[0.5, 3]")
     assert "temperature = 0.5" in done.stdout
-    assert done.stderr.startswith("calibrant: warning: The temperature of least NLL")
+    assert done.stderr.startswith("calibrant: warning: The temperature that minimises NLL")
     assert len(done.stderr.strip().splitlines()) == 1
 
 

@@ -268,8 +268,8 @@ def _least(
 
 def _warn_bound(bound: float, why: str, advice: str) -> None:
     warnings.warn(
-        f"The temperature of least NLL lies beyond its bounds: {why}. T = {bound:.3g} is taken; "
-        f"{advice}.",
+        f"The temperature that minimises NLL lies outside its bounds: {why}. "
+        f"T = {bound:.3g} is used; {advice}.",
         CalibrationWarning,
         stacklevel=5,
     )

@@ -19,8 +19,8 @@ LEVEL = 0.05
 # The question that a table asks of the runs, where it is not "main".
 KINDS = {("singh2021", "table4"): "confidnet"}
 TEMPERATURES = {
-    "TS": "the temperature of least NLL on the calibration samples",
-    "TS-ECE": "the temperature of least ECE on the calibration samples",
+    "TS": "the temperature that minimises NLL on the calibration samples",
+    "TS-ECE": "the temperature that minimises ECE on the calibration samples",
     "TS-fixed": "a fixed temperature (1.5; 1.1 on ImageNet)",
 }
 REPAIRS = {

@@ -79,7 +79,7 @@ def temperature_curve(
 
 
 def _fitted(p: Predictions) -> tuple[float, str]:
-    """The temperature of least NLL; a note where it is a bound, instead of the warning."""
+    """The temperature that minimises NLL; a note where it is a bound, instead of the warning."""
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always", CalibrationWarning)
         temperature = TemperatureScaling().fit(p).temperature_

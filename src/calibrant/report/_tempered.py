@@ -99,7 +99,7 @@ def _gaps(p: Predictions, rows: slice) -> Float64:
 
 
 def best_temperature(p: Predictions | Confidences) -> float | None:
-    """The temperature of least NLL on these very samples; None for confidences alone."""
+    """The temperature that minimises NLL on these very samples; None for confidences alone."""
     if not isinstance(p, Predictions):
         return None
     with warnings.catch_warnings():
