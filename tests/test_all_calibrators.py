@@ -407,7 +407,7 @@ def test_groups() -> None:
         c.transform(p)
     with pytest.raises(InputError, match="'east'"):
         c.transform(p, groups=np.full(600, "east"))
-    with pytest.raises(InputError, match="belongs to a fit by groups"):
+    with pytest.raises(InputError, match="needs a calibrator fitted with groups"):
         TemperatureScaling().fit(p).transform(p, groups=group)
     with pytest.raises(InputError, match="several calibrators"):
         c.to_module()

@@ -123,7 +123,7 @@ def test_the_text(folder: Path) -> None:
     assert lines[start + 2].startswith("NLL")
     assert "%" not in lines[start + 2]
     assert len(lines[start + 1 : lines.index("", start)]) == len(JUDGED)
-    assert "learned numbers" in str(quick(folder, method="vector"))
+    assert "parameters" in str(quick(folder, method="vector"))
 
 
 @pytest.fixture(scope="module")

@@ -454,7 +454,7 @@ def test_unfitted(kind: str, tmp_path: Path) -> None:
     uses = [lambda: c.transform(p, features=x), lambda: c.save(tmp_path / "c.json")]
     uses += [c.to_module] if kind == "ConfidNet" else [lambda: c.score(p, features=x)]
     for use in uses:
-        with pytest.raises(NotFittedError, match=f"{kind} has learned nothing yet; call fit"):
+        with pytest.raises(NotFittedError, match=f"{kind} is not fitted yet; call fit"):
             use()
     assert not c.is_fitted
     assert list(tmp_path.iterdir()) == []
@@ -497,7 +497,7 @@ def test_other_data_than_that_of_the_fit(fitted: Any) -> None:
     p, x = clusters(20, 0)
     with pytest.raises(InputError, match="must have 3 columns like those of the fit; got 2"):
         fitted.transform(p, features=x[:, :2])
-    with pytest.raises(InputError, match="must have 4 classes like the data of the fit; got 2"):
+    with pytest.raises(InputError, match="must have 4 classes, like the data of the fit; got 2"):
         fitted.transform(Predictions(logits=np.zeros((20, 2)), labels=[0] * 20), features=x)
     for use in (fitted.transform, fitted.clone().fit):
         with pytest.raises(InputError, match="must be Predictions; got Confidences"):

@@ -476,7 +476,7 @@ def test_several_models_are_compared(tmp_path: Path) -> None:
     assert "cross_entropy is better" in text
     other = {"a": models["cross_entropy"], "b": models["cross_entropy"].take(range(40))}
     write_report(other, tmp_path / "r.html", replicates=20)
-    assert "not compared: models must hold the same samples" in shown_text(tmp_path / "r.html")
+    assert "not compared: models must contain the same samples" in shown_text(tmp_path / "r.html")
 
 
 def test_the_part_of_the_samples_is_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -499,7 +499,7 @@ def test_bad_arguments_are_refused(tmp_path: Path) -> None:
         write_report(p, tmp_path / "r.html", bins=101)
     with pytest.raises(InputError, match="level"):
         write_report(p, tmp_path / "r.html", level=2)
-    with pytest.raises(InputError, match="path must be a file in a folder that exists"):
+    with pytest.raises(InputError, match="path must be a file in an existing folder"):
         write_report(p, tmp_path / "no" / "r.html")
     assert list(tmp_path.iterdir()) == []
 
@@ -676,8 +676,8 @@ def test_the_command_for_a_folder(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("p.npz", "-o", "p.npz"), "must not be an input"),
-        (("p.npz", "--study", "quick"), "goes with the folder of a study"),
-        (("s", "p.npz"), "must be one folder, or files"),
+        (("p.npz", "--study", "quick"), "applies to the results folder of a study"),
+        (("s", "p.npz"), "must be one folder, or one or more files"),
         (("p.npz", "p.npz"), "must be different files"),
         (("none.npz",), "none.npz"),
         (("s",), "holds no finished runs"),

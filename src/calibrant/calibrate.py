@@ -1,4 +1,4 @@
-"""Files in, calibrated files out: what ``calibrant calibrate`` does."""
+"""Calibration of files, as done by ``calibrant calibrate``."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def _silent(what: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class CalibrationReport:
-    """What was learned, and the metrics before and after. Prints as text.
+    """The fitted calibrator, and the metrics before and after. Prints as text.
 
-    ``before`` and ``after`` are None where there are no labels to judge by.
+    ``before`` and ``after`` are None if there are no labels.
     """
 
     calibrator: Calibrator
@@ -106,11 +106,11 @@ def _learned(calibrator: Calibrator) -> str:
     count, numbers = calibrator.num_parameters(), _numbers(calibrator)
     if count == len(numbers) == 1:
         return next(f"{name} = {value:.6g}" for name, value in numbers.items())
-    return f"{count:,} learned numbers"
+    return f"{count:,} parameters"
 
 
 def _numbers(calibrator: Calibrator) -> dict[str, float]:
-    """What was learned that is a single number."""
+    """The fitted parameters that are single numbers."""
     names = [name for name, shape in calibrator.learned.items() if shape == ()]
     return {name.removesuffix("_"): float(getattr(calibrator, name)) for name in names}
 
@@ -174,18 +174,19 @@ def calibrate_files(  # noqa: PLR0913 - all are keywords with defaults
     fit, load
         Predictions to fit on, or a saved calibrator instead.
     method, options
-        ``"auto"`` (the default) or a name out of ``CALIBRATORS``, and what its constructor is
-        given.
+        ``"auto"`` (the default) or a name from ``CALIBRATORS``, and the arguments of its
+        constructor.
     apply, out
-        Predictions to calibrate, and where to. Several files, a folder, a pattern, or one large
-        file must be Parquet; they become one Parquet file, in bounded memory and without intervals.
-        Labels are needed only to measure.
+        Predictions to calibrate, and the output file. Several files, a folder, a pattern, or one
+        large file must be Parquet. They are written to one Parquet file, in bounded memory and
+        without intervals. Labels are needed only for the metrics.
     save, onnx
         Where to write the calibrator as JSON and as an ONNX model.
     level, replicates, seed
-        Of the intervals; ``seed`` is also that of all folds.
+        Confidence level, number of bootstrap replicates, and seed of the intervals and of all
+        folds.
     progress
-        Called with what is going on, how much of it is done, and how much there is.
+        Called with the current step, the amount done, and the total.
     """
     paths = {"out": out, "save": save, "onnx": onnx}
     outputs = {name: Path(path) for name, path in paths.items() if path is not None}
@@ -212,7 +213,7 @@ def calibrate_files(  # noqa: PLR0913 - all are keywords with defaults
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:
-    """Read ``key=value`` texts; a value is JSON, or else a text.
+    """Parse ``key=value`` strings; a value is JSON, or else a string.
 
     >>> parse_options(["bins=10", "binning=mass"])
     {'bins': 10, 'binning': 'mass'}
@@ -221,7 +222,10 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
     for text in texts:
         key, sign, value = text.partition("=")
         if not sign or not key or key in found:
-            rule, advice = "must read key=value, each key once", "Write for example bins=10."
+            rule, advice = (
+                "must have the form key=value, each key once",
+                "Write for example bins=10.",
+            )
             raise refuse("option", rule, f"got {text!r}", advice)
         try:
             found[key] = json.loads(value)
@@ -234,14 +238,14 @@ ENDINGS = {"save": ".json", "onnx": ".onnx"}
 
 
 def _check_outputs(outputs: Mapping[str, Path], inputs: Sequence[Path]) -> None:
-    """Refuse, before any work, names that cannot be written or that hold what is read."""
+    """Reject outputs that cannot be written, or that are inputs, before any work."""
     seen = list(inputs)
     for name, path in outputs.items():
         ending = ENDINGS.get(name)
         if ending and path.suffix.lower() != ending:
             raise refuse(name, f"must end in {ending}", f"got {path.name!r}", "Rename it.")
         if path.is_dir() or not path.parent.is_dir():
-            rule, advice = "must be a file in a folder that exists", "Check the path."
+            rule, advice = "must be a file in an existing folder", "Check the path."
             raise refuse(name, rule, f"got {str(path)!r}", advice)
         if any(same_file(path, other) for other in seen):
             rule, advice = "must not be an input or another output", "Choose another name."
@@ -250,7 +254,7 @@ def _check_outputs(outputs: Mapping[str, Path], inputs: Sequence[Path]) -> None:
 
 
 def _new_calibrator(method: str, options: dict[str, Any], seed: int) -> Calibrator:
-    """An unfitted calibrator whose parameters are known to make sense."""
+    """An unfitted calibrator with valid parameters."""
     kind = CALIBRATORS[method]
     known = [field.name for field in fields(kind) if field.init]  # type: ignore[arg-type]
     unknown = [key for key in options if key not in known]
@@ -270,7 +274,7 @@ def _new_calibrator(method: str, options: dict[str, Any], seed: int) -> Calibrat
 
 @dataclass
 class _Fitting:
-    """Where the calibrator comes from. ``predictions`` are those of the fit, once they are read."""
+    """The source of the calibrator. ``predictions`` are those of the fit, once they are read."""
 
     path: Path
     method: str | None
@@ -287,12 +291,12 @@ class _Fitting:
         options: dict[str, Any],
         seed: int,
     ) -> _Fitting:
-        """Refuse arguments that do not go together."""
+        """Reject arguments that do not go together."""
         if fit is None and load is None:
             raise refuse("fit", "or load is needed", "got neither", "Name a file to fit on.")
         if fit is None or load is not None:
             if fit is not None or method is not None or options:
-                rule, advice = "takes no fit, method or option", "Leave them out, or leave it out."
+                rule, advice = "takes no fit, method or option", "Use either load, or these."
                 raise refuse("load", rule, "got both", advice)
             assert load is not None
             return cls(Path(load), None, None, seed)
@@ -315,12 +319,12 @@ class _Fitting:
                 rule, advice = "must not need features here", "Apply it in Python."
                 raise refuse("load", rule, f"got {type(calibrator).__name__}", advice)
             if "groups_" in vars(calibrator):
-                rule, advice = "must not be a fit by groups here", "Apply it in Python."
+                rule, advice = "must not be fitted with groups here", "Apply it in Python."
                 raise refuse("load", rule, f"got {self.path.name}", advice)
             return CalibrationReport(calibrator, f"from {self.path.name}")
         p = self.predictions = Predictions.load(self.path)
         if p.num_samples == 1:
-            rule, advice = "must hold two samples or more", "Collect more predictions."
+            rule, advice = "must have at least two samples", "Collect more predictions."
             raise refuse("fit", rule, "got 1", advice)
         origin = f"fitted on {in_samples(p.num_samples)} of {self.path.name}"
         if self.calibrator is not None:
@@ -335,7 +339,7 @@ class _Fitting:
 
 @dataclass(frozen=True)
 class _Source:
-    """Files to calibrate: one that is read whole, or Parquet shards."""
+    """Files to calibrate: one file read into memory, or Parquet shards."""
 
     files: tuple[Path, ...]
     shards: ParquetShards | None
@@ -343,11 +347,11 @@ class _Source:
 
     @classmethod
     def of(cls, patterns: Sequence[str], outputs: Mapping[str, Path]) -> _Source:
-        """Find the files, and refuse an output that does not suit them."""
+        """Find the files, and reject an output that does not match them."""
         out = outputs.get("out")
         if bool(patterns) != (out is not None):
             rule, got = "and out go together", f"got only {'out' if out else 'apply'}"
-            raise refuse("apply", rule, got, "Name the data and where to write them calibrated.")
+            raise refuse("apply", rule, got, "Give both the data and the output file.")
         if out is None:
             return cls((), None, None)
         io.writer_for(out)
@@ -375,7 +379,7 @@ class _Source:
         return replace(report, judged=where, before=judge(p), after=judge(calibrated))
 
 
-NO_LABELS = "Nothing is measured: the data have no labels."
+NO_LABELS = "No metrics: the data have no labels."
 
 
 def _as_shards(patterns: Sequence[str]) -> ParquetShards | None:
@@ -392,7 +396,10 @@ def _as_shards(patterns: Sequence[str]) -> ParquetShards | None:
     files = parquet_files(patterns, "apply")
     wrong = [file for file in files if Path(file).suffix.lower() != ".parquet"]
     if wrong:
-        rule, advice = "must be one file, or Parquet files", "Convert them, or run once for each."
+        rule, advice = (
+            "must be one file, or Parquet files",
+            "Convert them, or run the command once per file.",
+        )
         raise refuse("apply", rule, f"got {Path(wrong[0]).name!r}", advice)
     return ParquetShards.open(files)
 
@@ -475,15 +482,15 @@ class _Judge:
 def _judged_out_of_fold(
     report: CalibrationReport, p: Predictions, judge: _Judge
 ) -> CalibrationReport:
-    """Judge by the fit data, each sample calibrated by a fit that did not see it."""
+    """Evaluate on the fit data, each sample calibrated by a fit that did not see it."""
     folds = min(FOLDS, p.num_samples)
     held_out = out_of_fold(report.calibrator, p, None, folds, judge.seed)
     note = (
-        "These are the data of the fit, on which a calibrator looks better than it is. So “after” "
-        f"is out of fold: each of {folds} parts was calibrated by a fit to the others."
+        "A calibrator looks better than it is on the data it was fitted to. So “after” is out of "
+        f"fold: each of {folds} folds was calibrated by a fit to the others."
     )
     if report.selection is not None:
-        note += " The method was chosen on all of them, which still flatters it a little."
+        note += " The method was chosen on all samples, so “after” is still slightly optimistic."
     return replace(
         report, judged="out of fold", before=judge(p), after=judge(held_out), notes=(note,)
     )
@@ -495,7 +502,7 @@ def _with_note_of_overlap(
     if report.after is None or not any(same_file(fitted_on, file) for file in files):
         return report
     note = (
-        f"{fitted_on.name} is also the file of the fit: “after” is optimistic. "
-        "Leave apply out to see it out of fold."
+        f"{fitted_on.name} was also used for the fit: “after” is optimistic. Leave out apply for "
+        "out-of-fold results."
     )
     return replace(report, notes=(*report.notes, note))

@@ -375,7 +375,7 @@ def _check_weights(weights: Any, num_samples: int) -> Float64 | None:
     )
     if array.shape != (num_samples,):
         rule, got = f"must have shape ({num_samples},)", f"got shape {array.shape}"
-        raise refuse("sample_weight", rule, got, "Pass one weight a sample.")
+        raise refuse("sample_weight", rule, got, "Pass one weight per sample.")
     if (array < 0).any() or not array.any():
         rule, got = "must not be negative, nor all zero", f"got {array.min():g} … {array.max():g}"
         raise refuse("sample_weight", rule, got, "Drop samples that should not count.")

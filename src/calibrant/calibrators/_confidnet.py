@@ -108,7 +108,7 @@ class ConfidNet(FeatureCalibrator):
 
     def _learn(self, p: Predictions, features: Float) -> None:
         if p.num_samples == 1:
-            rule, advice = "must have two samples or more", "One of them validates."
+            rule, advice = "must have at least two samples", "One of them validates."
             raise refuse("p", rule, "got 1", advice)
         torch = import_torch()
         rng = np.random.default_rng(self.seed)

@@ -34,8 +34,8 @@ LARGEST_FEATURE = 1e100
 class FeatureCalibrator(Learner):
     """Base of what replaces the confidence of a classifier by one made from its features.
 
-    Subclasses are dataclasses: the constructor stores, ``fit`` checks and learns, and what is
-    learned ends in ``_``. They write ``_check``, ``_learn``, ``_confidence`` and the two
+    Subclasses are dataclasses: the constructor stores, ``fit`` validates and fits, and fitted
+    attributes end in ``_``. They implement ``_check``, ``_learn``, ``_confidence`` and the two
     directions of JSON.
     """
 
@@ -46,7 +46,7 @@ class FeatureCalibrator(Learner):
     classes_: tuple[str, ...] | None
 
     def fit(self, p: Predictions, *, features: Any) -> Self:
-        """Learn from predictions with labels.
+        """Fit to predictions with labels.
 
         Parameters
         ----------
@@ -105,7 +105,7 @@ class FeatureCalibrator(Learner):
         if not self.is_fitted:
             name = type(self).__name__
             advice = "call fit(predictions, features=…) first"
-            raise NotFittedError(f"{name} has learned nothing yet; {advice}.")
+            raise NotFittedError(f"{name} is not fitted yet; {advice}.")
 
     def _usable(self, p: Predictions, features: Any) -> Float:
         """The features, if they and ``p`` are of the kind of the fit."""
@@ -120,7 +120,7 @@ class FeatureCalibrator(Learner):
         return array
 
     def _check(self) -> None:
-        """Refuse parameters that make no sense."""
+        """Validate the parameters."""
         raise NotImplementedError
 
     def _learn(self, p: Predictions, features: Float) -> None:
@@ -152,7 +152,7 @@ def check_features(features: Any, num_samples: int) -> Float:
         row, column = np.argwhere(~(np.abs(wide) <= LARGEST_FEATURE))[0]
         rule = f"must be finite, at most {LARGEST_FEATURE:g} in size"
         got = f"got {wide[row, column]:g} in row {row}"
-        raise refuse("features", rule, got, "Drop such samples, or mend the model.")
+        raise refuse("features", rule, got, "Drop such samples, or fix the model.")
     return array
 
 

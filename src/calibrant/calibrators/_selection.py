@@ -101,7 +101,7 @@ def select_calibrator(
     Parameters
     ----------
     p
-        Predictions the model was not trained on.
+        Predictions for samples that the model was not trained on.
     candidates
         Names out of ``CALIBRATORS``, calibrators, or calibrators by name. The default tries
         temperature, ensemble temperature, vector, structured vector and beta scaling, and up to

@@ -64,7 +64,7 @@ def write_report(
     bins, level, replicates, seed
         Of the metrics and intervals. ``bins`` is also what the page starts with, at most 100.
     progress
-        Called with what is going on, how much of it is done, and how much there is.
+        Called with the current step, the amount done, and the total.
 
     Examples
     --------
@@ -135,5 +135,5 @@ def _check_target(path: str | Path) -> None:
     """Refuse, before any work, a file that cannot be written."""
     path = Path(path)
     if path.is_dir() or not path.parent.is_dir():
-        rule, advice = "must be a file in a folder that exists", "Check the path."
+        rule, advice = "must be a file in an existing folder", "Check the path."
         raise refuse("path", rule, f"got {str(path)!r}", advice)

@@ -271,7 +271,7 @@ def _repairs(judged: Sequence[Judged]) -> Html:
     tables = []
     head = [
         "calibrator",
-        *map(number_head, ("NLL out of fold", "behind the best", "learned numbers")),
+        *map(number_head, ("NLL out of fold", "behind the best", "parameters")),
         "verdict",
     ]
     for j in judged:

@@ -222,7 +222,7 @@ class ResultTable:
         return text
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; what is undefined is None, what is infinite the text "inf"."""
+        """Plain data for JSON; undefined values are None, infinite ones the string "inf"."""
         cells = [
             {name: _as_json(value) for name, value in record.items() if name != "metric"}
             for record in self._long()

@@ -118,7 +118,7 @@ def select(
     score
         "nll" or "brier".
     within
-        Accuracy that may be given up, as a fraction.
+        Largest acceptable loss of accuracy, as a fraction.
     """
     check_choice("score", score, SCORES)
     check_within("within", within)

@@ -68,7 +68,7 @@ def tune(
     executor
         What executes the runs. What failed before is tried again.
     within
-        Accuracy that may be given up, as a fraction.
+        Largest acceptable loss of accuracy, as a fraction.
     """
     check_within("within", within)
     text, lists = _table(study.tune)
