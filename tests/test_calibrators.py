@@ -682,7 +682,7 @@ def test_good_models_are_left_alone(num_samples: int, num_classes: int, errors: 
     change = test.log_probs - found.calibrator.transform(test).log_probs
     assert (truth * change).sum(axis=1).mean() < 0.002
     verdicts = {c.name: c.verdict for c in found.candidates}
-    assert verdicts["none"] == "chosen: these samples do not show that a change would help"
+    assert verdicts["none"] == "chosen: these samples do not show that calibration helps"
     for name in ("temperature", "ensemble_temperature", "vector", "structured_matrix"):
         if errors == 0:
             assert verdicts[name] == "rejected: no optimum inside its bounds"

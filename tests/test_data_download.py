@@ -97,7 +97,7 @@ def test_a_file_is_fetched_once(
 def test_a_wrong_checksum_leaves_nothing(server: tuple[str, type[Handler]], tmp_path: Path) -> None:
     url, handler = server
     handler.files["/a.bin"] = DATA
-    with pytest.raises(InputError, match=r"checksum sha256:00.* gave another"):
+    with pytest.raises(InputError, match=r"checksum sha256:00.* has a different one"):
         fetch(Remote(f"{url}a.bin", f"sha256:{'00' * 32}"), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -144,7 +144,7 @@ def test_a_part_that_is_whole_or_of_another_file(
     assert fetch(remote, tmp_path).read_bytes() == DATA
     (tmp_path / "a.bin").unlink()
     (tmp_path / "a.bin.part").write_bytes(bytes(1000))
-    with pytest.raises(InputError, match="gave another"):
+    with pytest.raises(InputError, match="has a different one"):
         fetch(remote, tmp_path)
     assert fetch(remote, tmp_path).read_bytes() == DATA  # the wrong part was thrown away
 

@@ -716,7 +716,9 @@ def test_hostile_files_are_refused(kind: str, name: str, tmp_path: Path) -> None
     HOSTILE[kind][name](data)
     text = json.dumps(data).replace('"1e999 as number"', "1e999")
     (tmp_path / "bad.json").write_text(text)
-    with pytest.raises(InputError, match=r"^bad\.json holds no usable calibrator: \S") as caught:
+    with pytest.raises(
+        InputError, match=r"^bad\.json does not contain a valid calibrator: \S"
+    ) as caught:
         FeatureCalibrator.load(tmp_path / "bad.json")
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
@@ -737,7 +739,7 @@ NO_JSON = {
 @pytest.mark.parametrize("name", NO_JSON)
 def test_what_is_no_json_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_bytes(NO_JSON[name])
-    with pytest.raises(InputError, match=r"^bad\.json is no calibrator: \S.*Save it again\.$"):
+    with pytest.raises(InputError, match=r"^bad\.json is not a calibrator: \S.*Save it again\.$"):
         FeatureCalibrator.load(tmp_path / "bad.json")
 
 

@@ -220,7 +220,7 @@ def test_split_and_take() -> None:
 
 CONFIDENCES_REFUSED = [
     ({"confidence": [], "correct": []}, "N >= 1"),
-    ({"confidence": [0.5], "correct": [True, False]}, "like confidence"),
+    ({"confidence": [0.5], "correct": [True, False]}, ", like confidence"),
     ({"confidence": [1.5], "correct": [True]}, r"lie in \[0, 1\]"),
     ({"confidence": [np.nan], "correct": [True]}, r"lie in \[0, 1\]"),
     ({"confidence": [0.5], "correct": [2]}, "0 and 1"),

@@ -140,11 +140,11 @@ def test_gaps_that_cancel_are_seen() -> None:
     p = Confidences(confidence=[0.9] * 500 + [0.6] * 500, correct=([1] * 375 + [0] * 125) * 2)
     found = said(p)
     assert found.kind == "mixed"
-    assert "Not for the average gap" in dict(found.answers)["Is N enough to say so?"]
+    assert "Not for the average gap" in dict(found.answers)["Is N large enough to tell?"]
 
 
 def test_too_few_samples_say_so() -> None:
-    answer = dict(said(stated(40, 0.9, 34)).answers)["Is N enough to say so?"]
+    answer = dict(said(stated(40, 0.9, 34)).answers)["Is N large enough to tell?"]
     assert answer.startswith("No: with N = 40 the interval of the gap contains 0.")
 
 
@@ -177,7 +177,7 @@ def test_advice_is_judged_on_samples_it_has_not_seen() -> None:
     assert advice.differences["ece"].high < 0
     answers = dict(said(p, advice).answers)
     assert "Use temperature scaling (T = " in answers["What to do?"]
-    assert answers["What does it cost?"].endswith("No prediction changes.")
+    assert answers["What does it cost?"].endswith("No predicted class changes.")
     fine = advise(Predictions(logits=z, labels=labels), **SETTINGS)  # type: ignore[arg-type]
     assert fine.chosen is None
     assert fine.differences == {}

@@ -1,4 +1,4 @@
-"""Predictions and Confidences: the frozen records that everything else consumes."""
+"""Predictions and Confidences: the immutable records that the package works on."""
 
 from __future__ import annotations
 
@@ -36,10 +36,12 @@ class _Frozen:
     """Attributes are set once, in ``__init__``, through ``__dict__``."""
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"{type(self).__name__} is frozen; make a new one to change {name}.")
+        raise AttributeError(
+            f"{type(self).__name__} is immutable; make a new one to change {name}."
+        )
 
     def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"{type(self).__name__} is frozen; {name} cannot be deleted.")
+        raise AttributeError(f"{type(self).__name__} is immutable; {name} cannot be deleted.")
 
     def __getstate__(self) -> dict[str, Any]:
         """Plain values, for copies between processes; a read-only mapping cannot be pickled."""
@@ -50,21 +52,21 @@ class _Frozen:
 
 
 class Predictions(_Frozen):
-    """What a classifier said about N samples of K classes, and what was true.
+    """Predictions of a classifier for N samples and K classes, with the true labels.
 
     Parameters
     ----------
     logits, probs
         Scores of shape (N, K); exactly one of the two. NumPy arrays, torch tensors and anything
         NumPy can read; kept without copying. Probabilities must lie in [0, 1] and sum to 1 to
-        within 1e-3 a row, and are renormalised in float64. A logit may be -inf (probability 0),
+        within 1e-3 per row, and are renormalised in float64. A logit may be -inf (probability 0),
         but not a whole row.
     labels
-        Shape (N,), integers from 0 to K - 1, or names out of ``classes``.
+        Shape (N,), integers from 0 to K - 1, or names from ``classes``.
     classes
         The K class names, in the order of the columns.
     meta
-        Where the predictions came from: anything JSON can hold. Saved and loaded with them.
+        Metadata: any JSON-serialisable mapping, saved and loaded with the predictions.
 
     Examples
     --------
@@ -191,7 +193,7 @@ class Predictions(_Frozen):
     def _sweep(
         self, consume: Callable[[], row_summary.Made] | None = None, *, threads: int | None = None
     ) -> tuple[row_summary.RowSummary, list[row_summary.Made]]:
-        """One pass over the scores: the columns, and what the consumers of blocks made."""
+        """One pass over the scores: the columns, and the results of the block consumers."""
         return row_summary.summarise_rows(
             self._scores,
             self.labels,
@@ -211,7 +213,7 @@ class Predictions(_Frozen):
 
     @property
     def predicted(self) -> Int:
-        """Predicted class of each sample; the first of equals."""
+        """Predicted class of each sample; the first in a tie."""
         return read_only(self._top.predicted)
 
     @property
@@ -236,7 +238,7 @@ class Predictions(_Frozen):
 
     @property
     def brier_terms(self) -> Float64:
-        """Squared distance of the probabilities from the one-hot label, a sample."""
+        """Squared distance of the probabilities from the one-hot label, per sample."""
         return read_only(self._summary.brier)
 
     @property
@@ -276,7 +278,7 @@ class Predictions(_Frozen):
         )
 
     def split(self, fraction: float, *, seed: int) -> tuple[Predictions, Predictions]:
-        """Cut into a random part of about ``fraction`` of the samples and the rest.
+        """Split into a random part with about ``fraction`` of the samples and the rest.
 
         >>> p = Predictions(logits=[[1.0, 0.0]] * 10, labels=[0] * 10)
         >>> [len(part) for part in p.split(0.3, seed=0)]
@@ -285,7 +287,9 @@ class Predictions(_Frozen):
         check_fraction("fraction", fraction, example=0.5)
         check_seed(seed)
         if self.num_samples == 1:
-            raise refuse("split", "needs two samples", "got 1", "Collect more predictions.")
+            raise refuse(
+                "split", "must have at least two samples", "got 1", "Collect more predictions."
+            )
         size = min(max(round(fraction * self.num_samples), 1), self.num_samples - 1)
         order = np.random.default_rng(seed).permutation(self.num_samples)
         return self.take(np.sort(order[:size])), self.take(np.sort(order[size:]))
@@ -293,7 +297,7 @@ class Predictions(_Frozen):
     # --- files --------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
-        """Write npz, Parquet, CSV or safetensors, by the file's ending."""
+        """Write npz, Parquet, CSV or safetensors, chosen by the file extension."""
         arrays = {self._kind: self._scores, "labels": self.labels}
         io.write(path, io.Columns(arrays, self.classes, dict(self.meta)))
 
@@ -307,8 +311,8 @@ class Predictions(_Frozen):
     ) -> Self:
         """Read npz, Parquet, CSV, safetensors, or a pair ``logits.npy``, ``labels.npy``.
 
-        ``labels`` names the second file of a pair (default: ``labels.npy`` beside the first);
-        ``classes`` gives the class names where the file has none.
+        ``labels`` is the second file of a pair (default: ``labels.npy`` next to the first);
+        ``classes`` sets the class names if the file has none.
         """
         columns = io.read(path, labels)
         return cls(
@@ -319,7 +323,7 @@ class Predictions(_Frozen):
 
 
 class Confidences(_Frozen):
-    """Top-label confidence and correctness alone, for models that give nothing else.
+    """Top-label confidence and correctness, for models that provide nothing else.
 
     Parameters
     ----------
@@ -340,10 +344,13 @@ class Confidences(_Frozen):
         values = to_floats(confidence, "confidence")
         hits = to_numpy(correct, "correct")
         if values.ndim != 1 or len(values) == 0:
-            rule, advice = "must have shape (N,) with N >= 1", "Pass one confidence a sample."
+            rule, advice = "must have shape (N,) with N >= 1", "Pass one confidence per sample."
             raise refuse("confidence", rule, f"got shape {values.shape}", advice)
         if hits.shape != values.shape:
-            rule, advice = f"must have shape {values.shape} like confidence", "Match the two."
+            rule, advice = (
+                f"must have shape {values.shape}, like confidence",
+                "Check that both come from the same data set.",
+            )
             raise refuse("correct", rule, f"got shape {hits.shape}", advice)
         _check_correct(hits)
         wide = values.astype(np.float64)
@@ -387,7 +394,7 @@ class Confidences(_Frozen):
         )
 
     def save(self, path: str | Path) -> None:
-        """Write npz, Parquet, CSV or safetensors, by the file's ending."""
+        """Write npz, Parquet, CSV or safetensors, chosen by the file extension."""
         arrays = {"confidence": self.confidence, "correct": self.correct}
         io.write(path, io.Columns(arrays, None, dict(self.meta)))
 
@@ -404,7 +411,7 @@ def load(
     labels: str | Path | None = None,
     classes: Sequence[str] | None = None,
 ) -> Predictions | Confidences:
-    """Read whichever of the two records the file holds."""
+    """Read predictions or confidences, whichever the file contains."""
     columns = io.read(path, labels)
     if "confidence" in columns.arrays:
         return Confidences(**_only(columns, path, ("confidence", "correct")), meta=columns.meta)
@@ -438,7 +445,7 @@ def _one_of(logits: Any, probs: Any, advice: str) -> tuple[row_summary.Kind, Flo
     """The one kind of scores that was given, as floats."""
     if (logits is None) == (probs is None):
         got = "got neither" if logits is None else "got both"
-        raise refuse("logits/probs", "takes exactly one of the two", got, advice)
+        raise refuse("logits/probs", "must be given, but not both", got, advice)
     if probs is None:
         return "logits", to_floats(logits, "logits")
     return "probs", to_floats(probs, "probs")
@@ -450,7 +457,7 @@ def _only(columns: io.Columns, path: str | Path, names: tuple[str, ...]) -> dict
     scores = names[0] != "logits" or {"logits", "probs"} & set(columns.arrays)
     if wrong:
         what = "logits (or probs) and labels" if "logits" in names else "confidence and correct"
-        rule, advice = f"must hold {what} only", "Save one record a file."
+        rule, advice = f"must hold {what} only", "Save one record per file."
         if not scores:
             rule, advice = f"must hold {what}", "Calibrators need the scores of all classes."
         raise refuse(Path(path).name, rule, f"got {wrong[0]!r}", advice)

@@ -1,4 +1,4 @@
-"""What calibrators that need a classifier's features share: fit, transform, files."""
+"""Base class of calibrators that need a classifier's features: fit, transform, files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LARGEST_FEATURE = 1e100
 
 
 class FeatureCalibrator(Learner):
-    """Base of what replaces the confidence of a classifier by one made from its features.
+    """Base class of calibrators that compute a new confidence from a classifier's features.
 
     Subclasses are dataclasses: the constructor stores, ``fit`` validates and fits, and fitted
     attributes end in ``_``. They implement ``_check``, ``_learn``, ``_confidence`` and the two
@@ -51,9 +51,9 @@ class FeatureCalibrator(Learner):
         Parameters
         ----------
         p
-            What the classifier said.
+            Predictions of the classifier.
         features
-            Shape (N, D), what its last layer saw: NumPy or torch.
+            Shape (N, D), the inputs of its last layer: NumPy or torch.
         """
         check_predictions(p)
         self._check()
@@ -142,7 +142,7 @@ def check_features(features: Any, num_samples: int) -> Float:
     """Return features as an array (N, D) of finite floats."""
     array = to_floats(features, "features")
     if array.ndim != 2 or len(array) != num_samples or array.shape[1] == 0:  # noqa: PLR2004
-        rule = f"must have shape ({num_samples}, D): one row a sample"
+        rule = f"must have shape ({num_samples}, D): one row per sample"
         raise refuse(
             "features", rule, f"got shape {array.shape}", "Flatten each sample's features."
         )

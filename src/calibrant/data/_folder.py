@@ -11,7 +11,7 @@ VARIABLE = "CALIBRANT_DATA"
 
 
 def data_folder(folder: str | Path | None) -> Path:
-    """The folder given, or the one that the environment variable ``CALIBRANT_DATA`` names."""
+    """The given folder, or that of the environment variable ``CALIBRANT_DATA``."""
     chosen = folder if folder is not None else os.environ.get(VARIABLE)
     if not chosen:
         rule = "must be given"

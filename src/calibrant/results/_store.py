@@ -221,7 +221,7 @@ def read_all(
     Parameters
     ----------
     folder
-        What ``calibrant study run --out`` wrote.
+        Results folder written by ``calibrant study run --out``.
     keys
         Of the runs to read; None for all in the folder, also those of older studies.
     labels

@@ -477,7 +477,7 @@ def _runs_by_cell(
             of_runs = f" of the runs {other!r} and {run!r}" if other != run else ""
             got = f"got two for {_joined((*row, *col))} and seed {seed}{of_runs}"
             advice = "Drop one; for one of several runs, pass where={'run': …}."
-            raise refuse("table", "must hold one value a seed in each cell", got, advice)
+            raise refuse("table", "must have one value per seed in each cell", got, advice)
         runs[row, col, seed] = run
         cells.setdefault((row, col), {})[seed] = math.nan if value is None else float(value)
     return {

@@ -71,7 +71,7 @@ def findings(table: pa.Table, study: Study | None = None) -> dict[Place, list[st
         values = parts.setdefault((row["part"], row["metric"]), {})
         seeds = values.setdefault((row["objective"], row["calibrator"]), {})
         if row["seed"] in seeds:
-            rule, advice = "must hold one value a seed for each setting", "Name the study."
+            rule, advice = "must have one value per seed for each setting", "Name the study."
             raise refuse("table", rule, f"got two for seed {row['seed']}", advice)
         seeds[row["seed"]] = row["value"]
     order = sorted(places) if study is None else [(run.data, run.model) for run in study.runs]

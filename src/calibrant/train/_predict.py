@@ -56,7 +56,7 @@ def extract_features(
     part: str = "test",
     shift: tuple[Any, NDArray[np.int64]] | None = None,
 ) -> NDArray[np.float32]:
-    """What the last layer of the network of a finished run sees, one row a sample.
+    """What the last layer of the network of a finished run sees, one row per sample.
 
     ``calibrators.ConfidNet`` and ``calibrators.TrustScore`` learn from it. Parameters are those of
     ``predict``.
