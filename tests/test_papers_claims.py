@@ -95,7 +95,7 @@ def test_published_tables_give_the_verdicts_of_the_papers(name: str) -> None:
         assert found.verdict == "holds"
     else:
         assert found.verdict == "cannot tell"
-        assert "nothing on it in the published tables" in found.reason
+        assert "no data in the published tables" in found.reason
         assert found.effect is found.low is found.high is found.cases is None
 
 
@@ -492,7 +492,7 @@ def test_one_part_against_decides() -> None:
 def test_no_evidence(name: str) -> None:
     found = verdict(Evidence({}, "an empty folder"), name)
     assert found.verdict == "cannot tell"
-    assert "nothing on it in an empty folder" in found.reason
+    assert "no data in an empty folder" in found.reason
     assert found.effect is None
 
 
@@ -1061,7 +1061,7 @@ def test_measured_claims_and_runs_without_records(folder: Path) -> None:
     bare = Evidence.measured(folder, "smoke")
     assert not bare.at("mukhoti2020", "figures", "head_norm_late")
     assert bare.at("loss_report", "figures", "confidence_gap")  # needs no record
-    assert "nothing on it in the runs at the scale smoke" in verdict(bare, "M4").reason
+    assert "no data in the runs at the scale smoke" in verdict(bare, "M4").reason
 
 
 def test_nothing_finished_gives_no_cells(tmp_path: Path) -> None:

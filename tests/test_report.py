@@ -588,7 +588,7 @@ def test_the_verdict_names_the_best(tmp_path: Path) -> None:
     for said in findings(read_all(folder))["digits", "mlp"]:
         assert said in text
     assert "Without post-hoc calibration, focal has the lowest ECE, 5." in text
-    assert "(hardly chance: p < 0.001, paired over 3 seeds)" in text
+    assert "(significant: p < 0.001, paired over 3 seeds)" in text
     assert "picked on these very samples, out of up to 4 settings" in text
 
 
@@ -680,7 +680,7 @@ def test_the_command_for_a_folder(tmp_path: Path) -> None:
         (("s", "p.npz"), "must be one folder, or one or more files"),
         (("p.npz", "p.npz"), "must be different files"),
         (("none.npz",), "none.npz"),
-        (("s",), "holds no finished runs"),
+        (("s",), "contains no finished runs"),
         (("s", "--bins", "7"), "--bins goes with files of predictions"),
         (("s", "--level", "0.9"), "--level goes with files"),
         (("s", "--replicates", "9"), "--replicates goes with files"),

@@ -88,7 +88,7 @@ def test_kept_files_heal(finished: Path, tmp_path: Path, damage: bytes | None) -
         warnings.simplefilter("always", CalibrationWarning)
         assert run_study(one(), folder, executor=Local(1, 1)).count("done") == 1
     said = " ".join(str(warning.message) for warning in caught)
-    assert all(f"{name} is damaged; it is made again." in said for name in names[1:])
+    assert all(f"{name} is damaged and will be recreated." in said for name in names[1:])
     np.testing.assert_array_equal(Predictions.load(kept / "test.npz").logits, before)
     assert values(folder) == values(finished)
 

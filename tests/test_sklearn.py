@@ -453,7 +453,7 @@ def test_too_few_samples_are_refused() -> None:
     with pytest.raises(InputError, match="a class of two samples or more"):
         CalibratedClassifier(GaussianNB()).fit(X3[:3], [0, 1, 2])
     alone = [(np.flatnonzero(Y3 != 2), np.flatnonzero(Y3 == 2))]
-    with pytest.raises(InputError, match="must hold out samples of classes it trains on"):
+    with pytest.raises(InputError, match="must hold out samples of classes that it trains on"):
         CalibratedClassifier(cv=alone).fit(X3, Y3)
 
 

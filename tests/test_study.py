@@ -484,7 +484,7 @@ def test_damaged_results_are_said(tmp_path: Path) -> None:
     for seed in range(4):
         path = store.result_path(str(seed))
         path.write_bytes(path.read_bytes()[: -40 * (seed % 2)])
-    text = r"4 damaged files \(0.parquet, 1.parquet, 2.parquet, …\); they are left out. Run"
+    text = r"4 damaged files \(0.parquet, 1.parquet, 2.parquet, …\); they are ignored. Run"
     with pytest.warns(CalibrationWarning, match=text):
         assert read_all(tmp_path).num_rows == 2
     done = CliRunner().invoke(app, ["study", "table", str(tmp_path)])
@@ -950,7 +950,7 @@ def test_words_are_those_of_a_paired_test() -> None:
     assert p < 0.05 < compare_runs(FOCAL, BRIER).p_value
     assert first == (
         "Without post-hoc calibration, focal has the lowest ECE, 6.00 ± 1.00 %; next is brier, "
-        f"6.10 ± 1.01 % (hardly chance: p = {p:.3f}, paired over 3 seeds)."
+        f"6.10 ± 1.01 % (significant: p = {p:.3f}, paired over 3 seeds)."
     )
     assert last == (
         "Each was picked on these very samples, out of up to 3 settings, and p is not corrected "
@@ -959,12 +959,12 @@ def test_words_are_those_of_a_paired_test() -> None:
     fewer = [r for r in rows if (r["objective"], r["seed"]) != ("brier", 0)]
     said = findings(pa.Table.from_pylist(fewer))["signals", "cnn1d"][0]
     p = compare_runs(FOCAL, BRIER[1:]).p_value
-    assert f"(may well be chance: p = {p:.3f}, 3 against 2 seeds, not paired)" in said
+    assert f"(may be chance: p = {p:.3f}, 3 against 2 seeds, not paired)" in said
     one = [r for r in rows if r["seed"] == 0]
     said = findings(pa.Table.from_pylist(one))["signals", "cnn1d"][0]
     assert said == (
         "Without post-hoc calibration, focal has the lowest ECE, 5.00 %; next is brier, 5.10 % "
-        "(one seed cannot tell them apart)."
+        "(one seed is not enough to compare)."
     )
 
 
@@ -986,8 +986,8 @@ def test_words_with_a_study_add_its_first_objective_only() -> None:
     told = findings(table, study)["signals", "cnn1d"]
     p = compare_runs(FOCAL, CE, paired=True).p_value
     added = (
-        "; ce, the first of the study, has 11.00 ± 1.32 % "
-        f"(hardly chance: p = {p:.3f}, paired over 3 seeds)."
+        f"; ce, the first of the study, has 11.00 ± 1.32 % (significant: p = {p:.3f}, paired over "
+        "3 seeds)."
     )
     assert told == [alone[0][:-1] + added, alone[1]]
     assert answer(study, table) == "signals, cnn1d:\n  " + "\n  ".join(told)

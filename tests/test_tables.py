@@ -93,7 +93,7 @@ def test_text_by_hand() -> None:
             "▲ ▼ higher, lower than ce: two-sample t-test, p < 0.05, not corrected for the number "
             "of "
             "cells",
-            "△ ▽ higher, lower without significance",
+            "△ ▽ higher, lower, not significant",
             "* best of the row",
         ]
     )

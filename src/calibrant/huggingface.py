@@ -25,8 +25,8 @@ def loss_for(objective: str | Mapping[str, Any] | Objective) -> Callable[..., Te
     Parameters
     ----------
     objective
-        A line such as ``"focal:gamma=3 + 0.5*mmce"``, the mapping of ``Objective.from_config``, or
-        an ``Objective``.
+        A string such as ``"focal:gamma=3 + 0.5*mmce"``, the mapping of ``Objective.from_config``,
+        or an ``Objective``.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The claims of mukhoti2020: focal loss is calibrated without repair."""
+"""The claims of mukhoti2020: focal loss is calibrated without post-hoc calibration."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Comparison:
         return rows
 
     def to_text(self) -> str:
-        """Straight columns for the terminal."""
+        """Aligned text for the terminal."""
         columns = [straight(column) for column in zip(*self.cells(), strict=True)]
         lines = ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
         return "\n".join([self.title, "", *lines, "", *self.notes])
@@ -104,7 +104,7 @@ class Comparison:
         return "\n\n".join([self.title, table, *self.notes]) + "\n"
 
     def to_csv(self) -> str:
-        """One line a cell, in the units printed; what is not there is empty."""
+        """One line per cell, in the printed units; missing values are empty."""
         file = io.StringIO()
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(
@@ -191,7 +191,7 @@ def _labels(paper: str, cell: dict[str, Any]) -> tuple[str, str]:
     calibrator = REPAIRS[cell["calibrator"]] if metric != "temperature" else "of TS"
     if paper == "singh2021":  # a column is a metric
         return f"{method} {calibrator}".strip(), metric
-    if paper == "karandikar2021":  # a column is a metric before or after a repair
+    if paper == "karandikar2021":  # a column is a metric before or after calibration
         return method, f"{metric} {calibrator}".strip()
     return f"{metric} {calibrator}".strip(), method
 
