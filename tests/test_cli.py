@@ -156,7 +156,7 @@ def test_stream(tmp_path: Path) -> None:
         ("--intervals",),
     ):
         done = run("measure", tmp_path, "--stream", *option, code=2)
-        assert f"{option[0]} must be left out with --stream" in done.stderr
+        assert f"{option[0]} cannot be used with --stream" in done.stderr
     (tmp_path / "bad.parquet").write_bytes(b"PAR1nonsensePAR1")
     assert "cannot be read" in run("measure", tmp_path, "--stream", code=2).stderr
 

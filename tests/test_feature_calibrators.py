@@ -218,7 +218,7 @@ def test_two_samples_do_and_one_does_not() -> None:
     p, x = clusters(2, 0)
     found = ConfidNet(**SMALL).fit(p, features=x).transform(p, features=x)
     assert np.isfinite(found.confidence).all()
-    with pytest.raises(InputError, match="two samples or more; got 1"):
+    with pytest.raises(InputError, match="at least two samples; got 1"):
         ConfidNet(**SMALL).fit(p.take([0]), features=x[:1])
 
 

@@ -501,14 +501,14 @@ def test_one_run_in_two_settings_gives_no_interval() -> None:
     assert (found.verdict, found.low, found.high) == ("cannot tell", None, None)
     assert found.effect == pytest.approx(0.08 / (0.04 * 0.05 * 0.03) ** (1 / 3), rel=0.2)
     assert found.cases == (6, 6)
-    assert "one run each in fewer than three settings" in found.reason
+    assert "single runs in fewer than three settings" in found.reason
     assert verdict(made(seeds=1), "W1").verdict == "holds"  # three settings are repetitions
 
 
 def test_luck_is_not_excluded_by_one_pair() -> None:
     found = verdict(made(places=PLACES[:1], seeds=3, noise=0.001), "R4")
     assert found.verdict == "cannot tell"  # 1 chance in 8 that all seeds agree
-    assert "dealt out at random do as well with probability 12 %" in found.reason
+    assert "permuted labels do as well with probability 12 %" in found.reason
     assert verdict(made(places=PLACES[:1], seeds=4, noise=0.001), "R4").verdict == "holds"
 
 

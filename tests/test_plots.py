@@ -893,9 +893,9 @@ REFUSED: dict[str, tuple[str, Callable[[], object]]] = {
     "no series": ("series must have an entry", lambda: plots.lines({})),
     "list as series": (r"series\['a'\] must be a mapping", lambda: plots.lines({"a": [1.0]})),
     "empty series": ("got an empty mapping", lambda: plots.lines({"a": {}})),
-    "no seeds": (r"series\['a'\]\[1\] must hold one", lambda: plots.lines({"a": {1: []}})),
+    "no seeds": (r"series\['a'\]\[1\] must have one", lambda: plots.lines({"a": {1: []}})),
     "text as a value": (r"\[1\] must hold real", lambda: plots.lines({"a": {1: ["x"]}})),
-    "mixed x": ("numbers, or texts, as x; got 'x'", lambda: plots.lines({"a": {1: 1, "x": 2}})),
+    "mixed x": ("numbers, or strings, as x; got 'x'", lambda: plots.lines({"a": {1: 1, "x": 2}})),
     "infinite x": ("got inf", lambda: plots.lines({"a": {math.inf: 1}})),
     "zero on a log axis": (
         "above 0 as x; got 0",

@@ -59,7 +59,7 @@ REFUSED = {
     "ragged": ({"logits": [[1.0, 2.0], [3.0]], "labels": [0, 1]}, "must be one array"),
     "names without classes": (
         {"logits": Z, "labels": list("abca")},
-        r"Save labels as whole numbers, counted from 0 \(in Python also: classes",
+        r"Save labels as integers starting at 0 \(or pass classes",
     ),
     "objects as labels": ({"logits": Z, "labels": np.array(["a", None, 1, 0], object)}, "whole"),
     "unknown name": (

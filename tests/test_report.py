@@ -181,7 +181,7 @@ def test_advice_is_judged_on_samples_it_has_not_seen() -> None:
     fine = advise(Predictions(logits=z, labels=labels), **SETTINGS)  # type: ignore[arg-type]
     assert fine.chosen is None
     assert fine.differences == {}
-    assert dict(said(p, fine).answers)["What to do?"].startswith("Leave it as it is: ")
+    assert dict(said(p, fine).answers)["What to do?"].startswith("Leave it uncalibrated: ")
 
 
 def test_no_advice_without_scores_or_samples() -> None:
@@ -216,7 +216,7 @@ def test_a_change_that_may_be_chance_is_called_so() -> None:
             advice,
         ).answers
     )
-    assert ("N is not enough" in answers.get("What does it gain?", "")) == bool(unsure)
+    assert ("N is too small" in answers.get("What does it gain?", "")) == bool(unsure)
 
 
 # --- samples as functions of the temperature ---------------------------------------------------
@@ -589,7 +589,7 @@ def test_the_verdict_names_the_best(tmp_path: Path) -> None:
         assert said in text
     assert "Without post-hoc calibration, focal has the lowest ECE, 5." in text
     assert "(significant: p < 0.001, paired over 3 seeds)" in text
-    assert "picked on these very samples, out of up to 4 settings" in text
+    assert "picked on these samples, out of up to 4 settings" in text
 
 
 def test_a_study_without_known_metrics_still_has_a_report(tmp_path: Path) -> None:
@@ -600,7 +600,7 @@ def test_a_study_without_known_metrics_still_has_a_report(tmp_path: Path) -> Non
 
 def test_two_values_of_one_seed_are_refused(tmp_path: Path) -> None:
     both = rows() + [{**r, "run": r["run"] + "again"} for r in rows()]
-    with pytest.raises(InputError, match=r"one value a seed .* Name the study"):
+    with pytest.raises(InputError, match=r"one value per seed .* Name the study"):
         write_study_report(written(tmp_path / "s", both), tmp_path / "r.html")
 
 

@@ -102,7 +102,7 @@ def test_damaged_weights_alone(finished: Path, tmp_path: Path) -> None:
     content[len(content) // 2] ^= 1  # PyTorch itself loads this without a word
     path.write_bytes(content)
     more = one(shifts=["signals/3", "signals/4"])
-    with pytest.warns(CalibrationWarning, match=r"weights\.pt is damaged; it is made again"):
+    with pytest.warns(CalibrationWarning, match=r"weights\.pt is damaged and will be recreated"):
         assert run_study(more, folder, executor=Local(1, 1)).count("done") == 1
     run_study(more, tmp_path / "fresh", executor=Local(1, 1))
     assert values(folder) == values(tmp_path / "fresh")

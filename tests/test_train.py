@@ -550,7 +550,9 @@ def test_calibration_is_a_share_or_a_whole_number(
         assert type(seen[0]) is type(WHOLE[text])
     else:
         assert seen == []
-        assert "--calibration must be a share between 0 and 1, or a whole number" in done.stderr
+        assert (
+            "--calibration must be a fraction between 0 and 1, or an integer number" in done.stderr
+        )
 
 
 # --- several processes ------------------------------------------------------------------------
