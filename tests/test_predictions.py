@@ -61,7 +61,7 @@ REFUSED = {
         {"logits": Z, "labels": list("abca")},
         r"Save labels as integers starting at 0 \(or pass classes",
     ),
-    "objects as labels": ({"logits": Z, "labels": np.array(["a", None, 1, 0], object)}, "whole"),
+    "objects as labels": ({"logits": Z, "labels": np.array(["a", None, 1, 0], object)}, "integers"),
     "unknown name": (
         {"logits": Z, "labels": ["cat", "dog", "catt", "cat"], "classes": ["cat", "dog", "owl"]},
         "Did you mean 'cat'",

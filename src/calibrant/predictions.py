@@ -37,11 +37,11 @@ class _Frozen:
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(
-            f"{type(self).__name__} is immutable; make a new one to change {name}."
+            f"{type(self).__name__} is frozen; make a new one to change {name}."
         )
 
     def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"{type(self).__name__} is immutable; {name} cannot be deleted.")
+        raise AttributeError(f"{type(self).__name__} is frozen; {name} cannot be deleted.")
 
     def __getstate__(self) -> dict[str, Any]:
         """Plain values, for copies between processes; a read-only mapping cannot be pickled."""
@@ -445,7 +445,7 @@ def _one_of(logits: Any, probs: Any, advice: str) -> tuple[row_summary.Kind, Flo
     """The one kind of scores that was given, as floats."""
     if (logits is None) == (probs is None):
         got = "got neither" if logits is None else "got both"
-        raise refuse("logits/probs", "must be given, but not both", got, advice)
+        raise refuse("logits/probs", "takes exactly one of the two", got, advice)
     if probs is None:
         return "logits", to_floats(logits, "logits")
     return "probs", to_floats(probs, "probs")

@@ -313,9 +313,13 @@ def pivot(  # noqa: PLR0913 - all but the first are keywords
     ...     "value": [0.051, 0.049, 0.053, 0.021, 0.025, 0.020],
     ... })
     >>> print(pivot(runs, rows="data", cols="objective", metric="ece", baseline="ce"))
-    ECE (%), mean ± std over 3 seeds; lower is better <BLANKLINE> data    ce           focal digits
-    5.10 ± 0.20  2.20 ± 0.26* ▼ <BLANKLINE> ▲ ▼ higher, lower than ce: two-sample t-test, p < 0.05,
-    not corrected for the number of cells △ ▽ higher, lower, not significant
+    ECE (%), mean ± std over 3 seeds; lower is better
+    <BLANKLINE>
+    data    ce           focal
+    digits  5.10 ± 0.20  2.20 ± 0.26* ▼
+    <BLANKLINE>
+    ▲ ▼ higher, lower than ce: two-sample t-test, p < 0.05, not corrected for the number of cells
+    △ ▽ higher, lower, not significant
     * best of the row
     """
     check_choice("spread", spread, ("std", "sem"))

@@ -58,8 +58,8 @@ def findings(table: pa.Table, study: Study | None = None) -> dict[Place, list[st
     ...          "calibrator": "none", "metric": "ece", "value": v + 0.001 * s}
     ...         for o, v in (("focal", 0.02), ("brier", 0.05)) for s in (0, 1, 2)]
     >>> print(findings(pa.Table.from_pylist(rows))["digits", "mlp"][0].replace("; ", ";\n"))
-    Without post-hoc calibration, focal has the lowest ECE, 2.10 ± 0.10 %; next is brier, 5.10 ±
-    0.10 % (significant: p < 0.001, paired over 3 seeds).
+    Without post-hoc calibration, focal has the lowest ECE, 2.10 ± 0.10 %;
+    next is brier, 5.10 ± 0.10 % (significant: p < 0.001, paired over 3 seeds).
     """
     rows = table.to_pylist() if study is None else _of_study(study, table.to_pylist())
     baseline = None if study is None else study.runs[0].name
