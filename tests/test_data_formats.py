@@ -511,7 +511,7 @@ def test_labels_and_hash_of_the_record() -> None:
         Dataset("a", "vector", x, np.array([0]), x, np.array([1, 1]), ("p", "q"), {})
     with pytest.raises(InputError, match="must be uint8"):
         Dataset("a", "image", x, np.array([0, 1]), x, np.array([1, 1]), ("p", "q"), {})
-    with pytest.raises(InputError, match="whole numbers"):
+    with pytest.raises(InputError, match="must be integers"):
         Dataset("a", "vector", x, np.array([0.0, 1]), x, np.array([1, 1]), ("p", "q"), {})
 
 

@@ -65,7 +65,7 @@ def test_calls_are_refused(tmp_path: Path, function: object, protocol: int) -> N
     ],
 )
 def test_instructions_and_names_that_are_refused(data: bytes) -> None:
-    with pytest.raises(InputError, match=r"refused|damaged"):
+    with pytest.raises(InputError, match=r"rejected|refused|damaged"):
         read_batch(data, "batch")
 
 

@@ -225,7 +225,7 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
 
 def test_another_run_in_the_same_folder_is_refused(signals: Dataset, tmp_path: Path) -> None:
     run(signals, out=tmp_path)
-    with pytest.raises(InputError, match="holds a run with another objective"):
+    with pytest.raises(InputError, match="contains a run with another objective"):
         run(signals, out=tmp_path, objective="brier")
     torch.save({"model": {}}, tmp_path / "checkpoint.pt")  # whole, but not ours
     with pytest.raises(InputError, match=r"checkpoint\.pt"):

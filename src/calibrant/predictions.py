@@ -36,9 +36,7 @@ class _Frozen:
     """Attributes are set once, in ``__init__``, through ``__dict__``."""
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(
-            f"{type(self).__name__} is frozen; make a new one to change {name}."
-        )
+        raise AttributeError(f"{type(self).__name__} is frozen; make a new one to change {name}.")
 
     def __delattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"{type(self).__name__} is frozen; {name} cannot be deleted.")
