@@ -45,7 +45,7 @@ Seed = Annotated[int, typer.Option(help="Random seed of the resampling.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON output.")]
 Csv = Annotated[bool, typer.Option("--csv", help="CSV output.")]
 Metrics = Annotated[
-    str | None, typer.Option(help="Names of metrics, separated by commas; default: 18 metrics.")
+    str | None, typer.Option(help="Names of metrics, separated by commas; default: a standard set.")
 ]
 
 

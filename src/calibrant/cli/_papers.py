@@ -160,7 +160,7 @@ def claims_command(
     scale: Annotated[
         str | None, typer.Option(help="Scale of the results; default: detected from them.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON output.")] = False,
 ) -> None:
     """Test every claim of the papers: effect, interval, and whether it holds.
 

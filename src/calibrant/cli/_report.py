@@ -41,7 +41,7 @@ def report_command(
     out: Annotated[Path, typer.Option("--out", "-o", help="Output file (HTML).")] = Path(
         "report.html"
     ),
-    title: Annotated[str | None, typer.Option(help="The heading.")] = None,
+    title: Annotated[str | None, typer.Option(help="Title of the report.")] = None,
     study: Annotated[
         str | None, typer.Option(help='Study file of a results folder, or "quick".')
     ] = None,

@@ -173,7 +173,7 @@ def tune_command(
     address: Address = None,
     within: Within = 0.01,
 ) -> None:
-    """Tune the coefficients in the study's [tune] section, one at a time, by validation ECE."""
+    """Tune the coefficients that the study lists under tune, one at a time, by validation ECE."""
     from calibrant.study import StudyError, tune
 
     works = make_executor(executor, workers, threads, address, 0)
