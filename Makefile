@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-# Hundreds of the tests' processes load PyTorch: let Python keep what it has compiled.
+# Hundreds of test processes load PyTorch: keep the compiled bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint check lowest bench docs clean
@@ -14,7 +14,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,docs]'
 	touch $(READY)
 
-demo: $(READY)  ## which loss and which repair are best on an embedded task, and the report of a model: a minute or two
+demo: $(READY)  ## find the best loss and calibrator on an embedded task, and write two reports: a minute or two
 	$(BIN)/calibrant study run quick --out demo/results
 	@echo
 	$(BIN)/calibrant measure src/calibrant/examples/cross_entropy.npz
@@ -32,12 +32,12 @@ lint: $(READY)  ## format, lint, types, layers
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
 
-check: lint test  ## all of the above, and the tests: warnings are errors, doctests run
+check: lint test  ## lint and test: warnings are errors, doctests run
 
-lowest:  ## the core of the tests with the lowest versions of the dependencies, in an environment of its own
+lowest:  ## the core tests with the lowest supported versions of the dependencies, in a separate environment
 	$(PYTHON) tests/lowest.py
 
-bench: $(READY)  ## ratios against floors and peers; rewrites docs/benchmarks.md and docs/comparison.md
+bench: $(READY)  ## speed ratios against floors and other packages; rewrites docs/benchmarks.md and docs/comparison.md
 	$(BIN)/python benchmarks/metrics.py
 	$(BIN)/python benchmarks/calibrators.py
 	$(BIN)/python benchmarks/losses.py

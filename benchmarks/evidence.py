@@ -47,7 +47,7 @@ LOSSES = (
     "focal + soft_avuc",
     "focal + soft_binned_ece",
 )
-REPAIRS = ("none", "TS", "TS-ECE", "TS-SB-ECE", "HB", "SVS")
+CALIBRATORS = ("none", "TS", "TS-ECE", "TS-SB-ECE", "HB", "SVS")
 NATURAL, KINDS = "tiny_cifar7_shift.npz", ("gaussian_noise", "contrast")
 
 
@@ -55,7 +55,7 @@ NATURAL, KINDS = "tiny_cifar7_shift.npz", ("gaussian_noise", "contrast")
 
 
 def collect(out: str) -> None:
-    """One Parquet file a data set, one row a value: metrics alone, no logits, no samples."""
+    """One Parquet file per data set, one row per value: metrics alone, no logits, no samples."""
     FOLDER.mkdir(exist_ok=True)
     table = read_all(out)
     order = [(name, "ascending") for name in ("model", "objective", "seed", "calibrator", "part")]
@@ -84,9 +84,9 @@ class Values:
         found = {objective for objective, *_ in self.by_seed}
         self.losses = [loss for loss in LOSSES if loss in found]
 
-    def over(self, loss: str, repair: str, parts: Sequence[str], metric: str) -> list[float]:
-        """One value a seed, the mean over parts."""
-        columns = [self.by_seed.get((loss, repair, part, metric), {}) for part in parts]
+    def over(self, loss: str, method: str, parts: Sequence[str], metric: str) -> list[float]:
+        """One value per seed, the mean over parts."""
+        columns = [self.by_seed.get((loss, method, part, metric), {}) for part in parts]
         seeds = sorted(set.intersection(*map(set, columns)))
         return [sum(column[seed] for column in columns) / len(columns) for seed in seeds]
 
@@ -95,16 +95,16 @@ class Values:
         return str(len(self.over(loss, "none", ["test"], "nll")))
 
     def paired(self, a: tuple[str, str], b: tuple[str, str]) -> tuple[list[float], list[float]]:
-        """NLL on the test samples of two pairs of loss and repair, for the seeds of both."""
+        """NLL on the test samples of two pairs of loss and calibrator, for the seeds of both."""
         one, two = (self.by_seed[*pair, "test", "nll"] for pair in (a, b))
         seeds = sorted(one.keys() & two.keys())
         return [one[seed] for seed in seeds], [two[seed] for seed in seeds]
 
-    def shown(self, loss: str, repair: str, metric: str, parts: Sequence[str] = ("test",)) -> str:
+    def shown(self, loss: str, method: str, metric: str, parts: Sequence[str] = ("test",)) -> str:
         """Mean and half the 95 % interval over seeds, in per cent where the metric is."""
         if metric == "temperature":
             parts = ("calibration",)
-        values = self.over(loss, repair, parts, metric)
+        values = self.over(loss, method, parts, metric)
         return spread(values, percent=metric in METRICS and METRICS[metric].percent)
 
 
@@ -121,7 +121,7 @@ def spread(values: list[float], *, percent: bool) -> str:
 
 
 def losses(data: str) -> str:
-    """What each loss gives on clean test samples, before and after repair."""
+    """What each loss gives on clean test samples, before and after calibration."""
     v = Values(data)
     columns = [
         ("accuracy %", "none", "accuracy"),
@@ -135,7 +135,7 @@ def losses(data: str) -> str:
     ]
     head = ["loss", "seeds", *(name for name, _, _ in columns)]
     rows = (
-        [loss, v.seeds(loss), *(v.shown(loss, repair, metric) for _, repair, metric in columns)]
+        [loss, v.seeds(loss), *(v.shown(loss, method, metric) for _, method, metric in columns)]
         for loss in v.losses
     )
     return markdown(head, rows)
@@ -147,9 +147,9 @@ def shifts() -> str:
     strong = {level: [f"generated/{kind}/{level}" for kind in KINDS] for level in (1, 3, 5)}
     places = [("natural", [NATURAL]), *((f"corrupted {level}", strong[level]) for level in strong)]
     columns = [
-        (f"{name}{' TS' if repair == 'TS' else ''}", repair, parts)
+        (f"{name}{' TS' if method == 'TS' else ''}", method, parts)
         for name, parts in places
-        for repair in ("none", "TS")
+        for method in ("none", "TS")
     ]
     head = ["loss", "seeds", *(name for name, _, _ in columns)]
     return markdown(
@@ -158,27 +158,27 @@ def shifts() -> str:
             [
                 loss,
                 v.seeds(loss),
-                *(v.shown(loss, repair, "ece", parts) for _, repair, parts in columns),
+                *(v.shown(loss, method, "ece", parts) for _, method, parts in columns),
             ]
             for loss in v.losses
         ),
     )
 
 
-def repairs() -> str:
-    """What each repair gives after cross-entropy and on average over all losses."""
+def calibrators() -> str:
+    """Each calibrator on average over all losses."""
     v = Values("cifar10")
     corrupted = [f"generated/{kind}/{level}" for kind in KINDS for level in range(1, 6)]
     parts = {"test": ["test"], "natural": [NATURAL], "corrupted": corrupted}
-    head = ["repair"]
+    head = ["calibrator"]
     for name in parts:
         head += [f"ECE %, {name}", f"NLL, {name}"]
     rows = []
-    for repair in REPAIRS:
-        row = [repair]
+    for method in CALIBRATORS:
+        row = [method]
         for some in parts.values():
             for metric, percent in (("ece", True), ("nll", False)):
-                found = [v.over(loss, repair, some, metric) for loss in v.losses]
+                found = [v.over(loss, method, some, metric) for loss in v.losses]
                 whole = [value for values in found for value in values]
                 mean = sum(whole) / len(whole)
                 row.append(f"{100 * mean:.1f}" if percent else f"{mean:.3f}")
@@ -187,7 +187,7 @@ def repairs() -> str:
 
 
 def pairs() -> str:
-    """The best pair of loss and repair by NLL for each data set, against the plain habit."""
+    """The best loss and calibrator by NLL per data set, against cross-entropy."""
     rows = []
     for data, name in NAMES.items():
         if not (FOLDER / f"{data}.parquet").exists():
@@ -195,25 +195,25 @@ def pairs() -> str:
         v = Values(data)
         seeds = len(v.over("cross_entropy", "TS", ["test"], "nll"))
         means = {
-            (loss, repair): summarise_runs(values).mean
+            (loss, method): summarise_runs(values).mean
             for loss in v.losses
-            for repair in REPAIRS
-            if len(values := v.over(loss, repair, ["test"], "nll")) == seeds
+            for method in CALIBRATORS
+            if len(values := v.over(loss, method, ["test"], "nll")) == seeds
         }
-        (loss, repair), _ = min(means.items(), key=lambda item: item[1])
-        row = [name, str(seeds), f"{loss}, {repair}", v.shown(loss, repair, "nll")]
+        (loss, method), _ = min(means.items(), key=lambda item: item[1])
+        row = [name, str(seeds), f"{loss}, {method}", v.shown(loss, method, "nll")]
         for other in ("none", "TS"):
-            found = compare_runs(*v.paired((loss, repair), ("cross_entropy", other)), paired=True)
+            found = compare_runs(*v.paired((loss, method), ("cross_entropy", other)), paired=True)
             sure = "" if math.isnan(found.low) else f" ({found.low:+.3f} to {found.high:+.3f})"
             row.append(f"{found.difference:+.3f}{sure}")
         row.append(
-            v.shown(loss, repair, "accuracy") + " / " + v.shown("cross_entropy", "none", "accuracy")
+            v.shown(loss, method, "accuracy") + " / " + v.shown("cross_entropy", "none", "accuracy")
         )
         rows.append(row)
     head = [
         "data",
         "seeds",
-        "best pair",
+        "best combination",
         "its NLL",
         "minus cross-entropy alone",
         "minus cross-entropy, TS",
@@ -287,7 +287,7 @@ def tables() -> None:
             fill(PAGE, data, losses(data))
     fill(PAGE, "pairs", pairs())
     fill(PAGE, "shifts", shifts())
-    fill(PAGE, "repairs", repairs())
+    fill(PAGE, "calibrators", calibrators())
     fill(PAGE, "pretrained", pretrained("test", top_only=False))
     fill(PAGE, "pretrained-shift", pretrained("shift", top_only=False))
     fill(PAGE, "imagenet", pretrained("test", top_only=True))

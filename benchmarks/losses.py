@@ -121,7 +121,7 @@ def training_step() -> list[tuple[str, ...]]:
     return [
         (f"ResNet-20 step, 128 images of 32 × 32, {precision}", f"{1e3 * whole:.0f} ms", ""),
         (
-            f"most that an objective adds {worst.removeprefix('Objective')}",
+            f"largest overhead of an objective {worst.removeprefix('Objective')}",
             f"{100 * (times[worst] - plain) / 20 / whole:.2f} %",
             "≤ 3 %",
         ),

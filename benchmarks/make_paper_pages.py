@@ -69,7 +69,7 @@ def beside(made: Comparison, results: Results) -> str:
     known = {*results.at.settings, *results.at.settings.values()}
     kept = replace(made, entries=tuple(e for e in made.entries if e.place in known))
     if not kept.entries:
-        return "Nothing stands for this table at this scale.\n"
+        return "There are no results for this table at this scale.\n"
     return kept.to_markdown().partition("\n\n")[2]
 
 

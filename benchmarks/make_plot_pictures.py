@@ -128,7 +128,7 @@ def of_a_study(runs: Path) -> None:
         errors[name] = np.mean([1 - metrics.accuracy(p) for p in on_test])
         before_after["before"][name] = [metrics.ece(p) for p in on_test]
         before_after["after temperature scaling"][name] = [
-            metrics.ece(repaired(run(runs, name, seed))) for seed in SEEDS
+            metrics.ece(calibrated(run(runs, name, seed))) for seed in SEEDS
         ]
         for level in range(6):
             moved = (data.x_test + 0.3 * level * noise, data.y_test)
@@ -154,7 +154,7 @@ def of_a_study(runs: Path) -> None:
     save(figure, "choice")
 
 
-def repaired(folder: Path) -> Predictions:
+def calibrated(folder: Path) -> Predictions:
     held_out = Predictions.load(folder / "calibration.npz")
     return TemperatureScaling().fit(held_out).transform(Predictions.load(folder / "test.npz"))
 

@@ -183,7 +183,7 @@ def imports() -> list[tuple[str, str, str]]:
     )
     return [
         (
-            "import calibrant (Python's own start taken off)",
+            "import calibrant (minus Python's own startup)",
             f"{times['calibrant'] - times['python']:.3f} s",
             "< 0.3 s",
         ),

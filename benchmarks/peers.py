@@ -357,7 +357,7 @@ def ordinary() -> list[Case]:
             "The plain case: 1,000 samples, 5 classes, 15 bins. All agree.",
         ),
         Case(
-            "Largest gap of a bin (MCE) of the same",
+            "Largest gap of any bin (MCE), same data",
             largest,
             {
                 "Calibrant": lambda: metrics.mce(Predictions(probs=p, labels=y)),
@@ -373,7 +373,7 @@ def ordinary() -> list[Case]:
             "All agree.",
         ),
         Case(
-            "Brier score of the same",
+            "Brier score, same data",
             brier,
             {
                 "Calibrant": lambda: metrics.brier(Predictions(probs=p, labels=y)),
@@ -386,7 +386,7 @@ def ordinary() -> list[Case]:
             "Summed over the classes (0 to 2). All agree.",
         ),
         Case(
-            "MMCE of the same, 200 samples",
+            "MMCE, same data, 200 samples",
             exact_mmce(*top(double[:200], y[:200])),
             {
                 "Calibrant": lambda: metrics.mmce(Predictions(probs=p[:200], labels=y[:200])),
@@ -395,13 +395,13 @@ def ordinary() -> list[Case]:
             "Kernel error without bins. Both agree.",
         ),
         Case(
-            "Debiased L2 error of the same, equal mass",
+            "Debiased L2 error, equal mass, same data",
             exact_debiased(*top(double, y)),
             {
                 "Calibrant": lambda: metrics.debiased_ece(Predictions(probs=double, labels=y)),
                 "uncertainty-calibration": lambda: kumar.get_top_calibration_error(double, y, p=2),
             },
-            "Their estimator, the noise of the bins taken off. Both agree.",
+            "Their estimator, with the noise of the bins subtracted. Both agree.",
         ),
     ]
 
@@ -420,8 +420,8 @@ def edges() -> list[Case]:
             "ECE, half the confidences exactly 1.0",
             exact_ece(confidence, correct),
             ece_calls(p, y),
-            "Saturated networks say 1.0. It belongs in the last bin; torchmetrics counts it in a "
-            "hidden one after it (torchmetrics #3510).",
+            "Saturated networks output 1.0, which belongs in the last bin; torchmetrics counts "
+            "it in a hidden bin after it (torchmetrics #3510).",
         ),
         Case(
             "ECE from logits between 0 and 1",
@@ -434,8 +434,8 @@ def edges() -> list[Case]:
             "ECE where 2 of 4 classes occur",
             exact_ece(*top(two, of_two)),
             ece_calls(two, of_two),
-            "A subset, a shard or a rare class. netcal takes two labels for a problem of two "
-            "classes; probmetrics drops the classes that do not occur and rescales the rest.",
+            "A subset, a shard or a rare class. netcal mistakes two labels for a two-class "
+            "problem; probmetrics drops the classes that do not occur and rescales the rest.",
         ),
     ]
 
@@ -464,7 +464,7 @@ def large() -> list[Case]:
             "ECE of a million samples",
             exact_ece(p.max(axis=1), correct),
             ece_calls(p, y),
-            "The pixels of a few pictures. torchmetrics' multiclass metric adds up counts and "
+            "The pixels of a few images. torchmetrics' multiclass metric adds up counts and "
             "confidences one by one in float32, whatever it is given (PyTorch #124783).",
         ),
     ]
@@ -490,8 +490,8 @@ def binned() -> list[Case]:
                 )(t, labels),
                 "uncertainty-calibration": lambda: kumar.get_ece_em(p, y, num_bins=10),
             },
-            "50 samples say 0.6 and 60 % are right, 50 say 0.9 and 90 % are right. Cutting through "
-            "equal confidences makes an error out of the order of the samples.",
+            "50 samples say 0.6 and 60 % are right, 50 say 0.9 and 90 % are right. Splitting "
+            "equal confidences turns the order of the samples into an error.",
         ),
         Case(
             "Classwise ECE, a class never occurs",
@@ -503,7 +503,7 @@ def binned() -> list[Case]:
                 )(tensor(absent), tensor(drawn)),
                 "uncertainty-calibration": lambda: kumar.get_ece(absent, drawn, mode="marginal"),
             },
-            "The probability given to a class that never comes is an error too. All agree.",
+            "The probability given to a class that never occurs is an error too. All agree.",
         ),
     ]
 
@@ -577,8 +577,8 @@ def ranking() -> list[Case]:
                 ),
                 "probmetrics": lambda: named_metric("logloss", labels, logits=confident),
             },
-            "A logit 200 below the top. scikit-learn's log_loss takes probabilities and cuts them "
-            "off at 2e-16.",
+            "A logit 200 below the top. scikit-learn's log_loss takes probabilities and clips "
+            "them at 2e-16.",
         ),
     ]
 
@@ -620,15 +620,15 @@ def interval() -> list[Case]:
                 "uncertainty-calibration": theirs,
             },
             "All confidences are 0.9 and 60 % are right, so the ECE is a mean and the width is "
-            "known (within 20 % counts as right: bootstraps vary). uncertainty-calibration takes "
-            "alpha = 0.1 for 0.1 per cent, so its 90 % interval is a 99.9 % interval (its "
-            "#13 asks about such details). torchmetrics: its BootStrapper.",
+            "known (within 20 % counts as right: bootstraps vary). uncertainty-calibration reads "
+            "alpha = 0.1 as 0.1 per cent, so its 90 % interval is a 99.9 % interval (its #13 "
+            "asks about such details). torchmetrics: its BootStrapper.",
             0.2,
         ),
     ]
 
 
-# --- cases: repairing -------------------------------------------------------------------------
+# --- cases: calibrators -------------------------------------------------------------------------
 
 
 def temperatures() -> list[Case]:
@@ -639,16 +639,16 @@ def temperatures() -> list[Case]:
             2.0,
             np.float32,
             "2, all in float32",
-            "Networks give float32. netcal's finite differences "
-            "drown in its rounding, and it stays at T = 1 (netcal #48, #61).",
+            "Networks output float32. netcal's finite differences are lost in rounding, and it "
+            "stays at T = 1 (netcal #48, #61).",
         ),
         (6.0, np.float64, "6", "A very overconfident network. All agree."),
         (
             20.0,
             np.float64,
             "20",
-            "An extreme one. torch-uncertainty's LBFGS has no line search and "
-            "ends near T = 0; netcal has clipped the probabilities that it turns into logits.",
+            "An extreme one. torch-uncertainty's LBFGS has no line search and ends near T = 0; "
+            "netcal clips the probabilities before converting them to logits.",
         ),
     ):
         z, y = draw(2000, 10, true, np.float32)
@@ -673,7 +673,7 @@ def attribute() -> Case:
             "netcal": lambda: theirs.fit(p, y).temperature[0],
             "torch-uncertainty": calls["torch-uncertainty"],
         },
-        "To divide your logits by it. netcal's is the inverse.",
+        "The value to divide your logits by. netcal's is the inverse.",
     )
 
 
@@ -706,7 +706,7 @@ def vector() -> list[Case]:
 
     return [
         Case(
-            "Vector scaling, classes preferred unequally: excess NLL",
+            "Vector scaling, unequal class biases: excess NLL",
             0.0,
             {
                 "Calibrant": ours,
@@ -731,23 +731,23 @@ def hard_temperatures() -> list[Case]:
             "Temperature, 2 of 5 classes occur: excess NLL",
             0.0,
             after(temperature_calls(z, two), lambda t: exact_nll(z, two, t) - least),
-            "As in case 8, in a fit: the scores say how many classes there are. scikit-learn goes "
-            "by the labels, and raises where a class is absent.",
+            "As in case 8, in a fit: the scores determine the number of classes. scikit-learn "
+            "uses the labels, and raises if a class is absent.",
         ),
         Case(
             "Temperature, every label right: NLL",
             0.0,
             after(temperature_calls(z, right), lambda t: exact_nll(z, right, t)),
-            "No best T exists: the NLL falls to 0 as T does. Any small T above 0 will do: an NLL "
+            "No best T exists: the NLL falls to 0 as T does. Any small T above 0 is fine: an NLL "
             "under 0.01 counts as right.",
             near_zero=0.01,
         ),
         Case(
-            "Temperature, labels against the logits: share of predictions kept",
+            "Temperature, labels opposite to the logits: share of predictions kept",
             1.0,
             after(temperature_calls(z, reverse), lambda t: float(t > 0)),
-            "Temperature scaling promises to keep every prediction. A negative T turns them all "
-            "round.",
+            "Temperature scaling must keep every predicted class. A negative T reverses all of "
+            "them.",
         ),
     ]
 
@@ -798,8 +798,9 @@ def platt() -> list[Case]:
                 ),
                 "uncertainty-calibration": theirs,
             },
-            "A logistic curve belongs on log-odds. scikit-learn puts it on the probabilities "
-            "themselves when the classifier has predict_proba (scikit-learn #34312), and "
+            "A logistic curve should be fitted to log-odds. scikit-learn fits it to the "
+            "probabilities themselves when the classifier has predict_proba (scikit-learn "
+            "#34312), and "
             'probmetrics\' "platt" calls scikit-learn.',
         ),
         Case(
@@ -859,7 +860,7 @@ def equal_mass() -> list[Case]:
                 name: lambda call=call: call()[35]
                 for name, call in equal_mass_calls(p, y, 10).items()
             },
-            "100 samples, 10 bins. netcal fits it but cannot apply it.",
+            "100 samples, 10 bins. netcal can fit it but not apply it.",
         ),
         Case(
             "Histogram binning, equal mass: how many values",
@@ -868,7 +869,7 @@ def equal_mass() -> list[Case]:
                 name: lambda call=call: float(len(np.unique(np.round(call(), 9))))
                 for name, call in equal_mass_calls(more, labels, 15).items()
             },
-            "15 bins give 15 values, also where 1,000 samples do not fall evenly into them.",
+            "15 bins give 15 values, also when 1,000 samples do not divide evenly among them.",
         ),
     ]
 
@@ -896,8 +897,8 @@ def equal_width() -> list[Case]:
                     .predict_proba(pairs(p))[30, 1]
                 ),
             },
-            "0.5 may be counted with the bin below or with the one above: either answer is right. "
-            "netcal counts it with one and reads it from the other.",
+            "0.5 may belong to the lower or the upper bin: either answer is right. netcal counts "
+            "it in one and reads it from the other.",
         ),
     ]
 
@@ -965,26 +966,25 @@ def penalties() -> list[Case]:
     dca = netcal.regularization.DCAPenalty
     return [
         Case(
-            "Confidence penalty: of a uniform output less that of a sure one",
+            "Confidence penalty: uniform output minus confident output",
             -math.log(10),
             {
                 "Calibrant": lambda: ours(flat, y).mean() - ours(sure, y).mean(),
                 "netcal": lambda: theirs(flat) - theirs(sure),
                 "torch-uncertainty": lambda: uncertain(flat) - uncertain(sure),
             },
-            "Training lowers a penalty: it must be lower for the uniform output. netcal's PyTorch "
-            "class has the sign turned round and rewards confidence; its NumPy function of the "
-            "same "
-            "name has it right.",
+            "Training lowers a penalty: it must be lower for the uniform output. netcal's "
+            "PyTorch class has the wrong sign and rewards confidence; its NumPy function of the "
+            "same name is correct.",
         ),
         Case(
-            "DCA penalty: with weight 10, over weight 1",
+            "DCA penalty: ratio of weight 10 to weight 1",
             10.0,
             {
                 "Calibrant": lambda: weighted(10) / weighted(1),
                 "netcal": lambda: dca(weight=10)(z, labels) / dca(weight=1)(z, labels),
             },
-            "netcal's weight is stored and not used.",
+            "netcal stores the weight but does not use it.",
         ),
     ]
 

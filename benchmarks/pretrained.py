@@ -26,8 +26,8 @@ from common import ROOT
 
 OUT = ROOT / "evidence" / "pretrained.csv"
 COLUMNS = ("network", "part", "package", "method", "metric", "value")
-Repair = Callable[[Predictions], Predictions]
-Fit = Callable[[Predictions], Repair]
+Apply = Callable[[Predictions], Predictions]
+Fit = Callable[[Predictions], Apply]
 
 
 # --- the predictions --------------------------------------------------------------------------
@@ -116,17 +116,17 @@ def peers() -> dict[tuple[str, str], Fit]:
 def whole(make: Callable[[], object], method: str = "predict_proba") -> Fit:
     """A peer that takes all classes at once."""
 
-    def fitted(fit: Predictions) -> Repair:
+    def fitted(fit: Predictions) -> Apply:
         peer = make()
         peer.fit(fit.probs.astype(np.float32), fit.labels)
 
-        def repair(p: Predictions) -> Predictions:
+        def apply(p: Predictions) -> Predictions:
             probs = np.asarray(getattr(peer, method)(p.probs.astype(np.float32)), float)
             if probs.ndim == 1:  # of two classes some give the second alone
                 probs = pair(probs)
             return normalised(np.clip(probs, 0, 1), p)
 
-        return repair
+        return apply
 
     return fitted
 
@@ -134,21 +134,21 @@ def whole(make: Callable[[], object], method: str = "predict_proba") -> Fit:
 def one_against_rest(make: Callable[[], object]) -> Fit:
     """A peer for two classes: one for each class, made to sum to 1, as they are used."""
 
-    def fitted(fit: Predictions) -> Repair:
+    def fitted(fit: Predictions) -> Apply:
         columns = []
         for k in range(fit.num_classes):
             peer = make()
             peer.fit(pair(fit.probs[:, k]), (fit.labels == k).astype(int))
             columns.append(peer)
 
-        def repair(p: Predictions) -> Predictions:
+        def apply(p: Predictions) -> Predictions:
             found = [
                 np.asarray(peer.predict_proba(pair(p.probs[:, k])))[:, 1]
                 for k, peer in enumerate(columns)
             ]
             return normalised(np.clip(np.nan_to_num(np.stack(found, 1)), 1e-12, 1), p)
 
-        return repair
+        return apply
 
     return fitted
 
@@ -180,13 +180,13 @@ def judge(p: Predictions, *, top_only: bool) -> dict[str, float]:
 def rows(network: Network, package: str, method: str, fit: Fit) -> list[tuple[object, ...]]:
     place = (network.name, "test", package, method)
     try:
-        repair = fit(network.fit)
-        repaired = {part: repair(p) for part, p in network.parts.items()}
+        apply = fit(network.fit)
+        calibrated = {part: apply(p) for part, p in network.parts.items()}
     except Exception as error:  # a method that raises is a result
         print(*place, type(error).__name__, str(error)[:90], flush=True)
         return [(*place, "failed", 1)]
     made: list[tuple[object, ...]] = []
-    for part, p in repaired.items():
+    for part, p in calibrated.items():
         found = judge(p, top_only=network.top_only)
         made += [(network.name, part, package, method, *item) for item in found.items()]
     return made

@@ -124,7 +124,7 @@ def simulate(count: int, seed: int) -> None:
             "all",
         ):
             rows[key].append((chosen == "none", excess))
-    print("| validation sets | models | left as they are | mean excess NLL | worst |")
+    print("| validation sets | models | left uncalibrated | mean excess NLL | worst |")
     print("|---|---|---|---|---|")
     for key in sorted(rows, key=lambda key: (key == "all", "error" in key, len(key), key)):
         kept, excess = np.array(rows[key], dtype=float).T

@@ -79,14 +79,14 @@ def main() -> None:
         ("20 runs, one worker of one thread", f"{one:.1f} s", ""),
         ("… training of a run", f"{trained / 20:.2f} s", ""),
         (
-            "… all that is not training, over training",
+            "… time outside training, relative to training",
             f"{100 * (one / trained - 1):.1f} %",
             "≤ 2 %",
         ),
         ("… of which: evaluating and writing a run", f"{1e3 * beside:.0f} ms", ""),
         ("… of which: starting the workers, once", f"{start:.1f} s", ""),
         (
-            "so, for 20 trainings of a minute",
+            "extrapolated to 20 runs of one minute",
             f"{100 * (20 * beside + start) / 1200:.2f} %",
             "≤ 2 %",
         ),

@@ -162,7 +162,7 @@ def rows() -> Iterator[tuple[str, str, str]]:
         share = augmentation() * best["ours"] / BATCH
         yield "… crop and flip of the images", f"{100 * share:.2f} % of a step", "≤ 3 %"
     yield (
-        "record of an epoch (ResNet-8)",
+        "training history of an epoch (ResNet-8)",
         f"{100 * telemetry_share(data):.1f} % of training",
         "≤ 10 %",
     )

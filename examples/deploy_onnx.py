@@ -1,4 +1,4 @@
-"""Deploy a repaired model: the calibrator as ONNX behind any model that gives logits, or folded into its last layer.
+"""Deploy a calibrated model: the calibrator as ONNX after any model that outputs logits, or folded into its last layer.
 
 Run it with ``python examples/deploy_onnx.py`` (needs ``pip install 'calibrant[train,onnx]'``).
 """
@@ -19,7 +19,7 @@ def main() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 5))
     x = torch.randn(2_000, 20)
-    labels = (x[:, :5] + torch.randn(2_000, 5)).argmax(1)  # what the model should have learned
+    labels = (x[:, :5] + torch.randn(2_000, 5)).argmax(1)  # labels that the model should predict
     with torch.no_grad():
         logits = model(x)
     calibrator = VectorScaling().fit(calibrant.Predictions(logits=logits, labels=labels))
@@ -35,7 +35,7 @@ def main() -> None:
     expected = calibrator.transform(calibrant.Predictions(logits=logits, labels=labels)).probs
     print(f"ONNX and Python differ by at most {np.abs(found - expected).max():.1e}")
 
-    # Or no extra step at all: a new last layer that gives calibrated logits.
+    # Or without an extra step: a new last layer that outputs calibrated logits.
     model[2] = calibrator.fold_into(model[2])
     with torch.no_grad():
         folded = torch.softmax(model(x), 1).numpy()

@@ -1,7 +1,7 @@
-"""Your own PyTorch loop: another loss, then measure, repair, measure again.
+"""Your own PyTorch loop: another loss, then post-hoc calibration and a comparison.
 
-Run it with ``python examples/pytorch_loop.py``; it takes a few seconds. Only three lines are Calibrant's: the objective, the
-predictions and the calibrator. Everything else is any training loop.
+Run it with ``python examples/pytorch_loop.py``; it takes a few seconds. Only three lines use Calibrant: the objective, the
+predictions and the calibrator. The rest is an ordinary training loop.
 """
 
 import torch
@@ -35,10 +35,12 @@ def main() -> None:
         test = calibrant.Predictions(
             logits=model(torch.from_numpy(data.x_test)), labels=data.y_test
         )
-    repair = TemperatureScaling().fit(validation)
-    print(f"temperature {repair.temperature_:.2f}")
+    calibrator = TemperatureScaling().fit(validation)
+    print(f"temperature {calibrator.temperature_:.2f}")
     print(
-        calibrant.compare({"as trained": test, "repaired": repair.transform(test)}, replicates=100)
+        calibrant.compare(
+            {"uncalibrated": test, "calibrated": calibrator.transform(test)}, replicates=100
+        )
     )
 
 

@@ -1,4 +1,4 @@
-"""A scikit-learn pipeline with honest probabilities: wrap the classifier, keep everything else.
+"""A scikit-learn pipeline with calibrated probabilities: wrap the classifier, keep everything else.
 
 Run it with ``python examples/sklearn_pipeline.py`` (needs ``pip install 'calibrant[sklearn]'``).
 """
@@ -28,7 +28,7 @@ def main() -> None:
     predictions = {}
     for name, model in models.items():
         probs = model.fit(x_train, y_train).predict_proba(x_test)
-        # A forest can say 0 for the class that is right; NLL is then infinite, and says so.
+        # A forest can predict 0 for the true class; the NLL is then infinite.
         predictions[name] = calibrant.Predictions(probs=probs, labels=np.asarray(y_test))
     print(calibrant.compare(predictions, metrics=["accuracy", "brier", "ece"], replicates=100))
 

@@ -407,9 +407,9 @@ def test_groups() -> None:
         c.transform(p)
     with pytest.raises(InputError, match="'east'"):
         c.transform(p, groups=np.full(600, "east"))
-    with pytest.raises(InputError, match="belongs to a fit by groups"):
+    with pytest.raises(InputError, match="needs a calibrator fitted with groups"):
         TemperatureScaling().fit(p).transform(p, groups=group)
-    with pytest.raises(InputError, match="several calibrators"):
+    with pytest.raises(InputError, match="cannot be exported as one"):
         c.to_module()
 
 

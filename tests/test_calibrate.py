@@ -127,7 +127,7 @@ def test_the_text(folder: Path) -> None:
     assert lines[start + 2].startswith("NLL")
     assert "%" not in lines[start + 2]
     assert len(lines[start + 1 : lines.index("", start)]) == len(JUDGED)
-    assert "learned numbers" in str(quick(folder, method="vector"))
+    assert "parameters" in str(quick(folder, method="vector"))
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_auto(auto: CalibrationReport) -> None:
     assert str(auto.selection) == str(want)
     assert str(auto).startswith(str(want))
     same(auto.calibrator.transform(TEST), want.calibrator.transform(TEST))
-    assert "flatters it a little" in str(auto)
+    assert "slightly optimistic" in str(auto)
 
 
 def test_to_dict_is_json(folder: Path, auto: CalibrationReport) -> None:
@@ -164,7 +164,7 @@ def test_the_fit_data_are_judged_out_of_fold(folder: Path) -> None:
     flattering = measure(crossed.transform(FIT), intervals=False)
     assert report.after["ece"] > flattering["ece"]
     assert "looks better than it is" in str(report)
-    assert "flatters" not in str(report)
+    assert "slightly optimistic" not in str(report)
 
 
 def test_applying_to_the_data_of_the_fit_is_called_optimistic(folder: Path) -> None:
@@ -259,7 +259,7 @@ def test_data_without_labels(folder: Path, ending: str) -> None:
 def test_warnings_reach_the_caller(folder: Path) -> None:
     right = Predictions(logits=FIT.logits, labels=FIT.predicted)
     right.save(folder / "right.npz")
-    with pytest.warns(CalibrationWarning, match="The temperature of least NLL"):
+    with pytest.warns(CalibrationWarning, match="The temperature that minimises NLL"):
         calibrate_files(fit=folder / "right.npz", method="temperature", replicates=20)
 
 
@@ -485,8 +485,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "shards to npz": ({"apply": ["shards"], "out": "o.npz"}, r"out must end in \.parquet"),
     "save ending": ({"save": "c.npz"}, r"save must end in \.json"),
     "onnx ending": ({"onnx": "c.json"}, r"onnx must end in \.onnx"),
-    "no folder": ({"save": "absent/c.json"}, "a folder that exists"),
-    "a folder": ({"save": "folder.json"}, "a folder that exists"),
+    "no folder": ({"save": "absent/c.json"}, "an existing folder"),
+    "a folder": ({"save": "folder.json"}, "an existing folder"),
     "out is fit": ({"apply": ["test.npz"], "out": "fit.npz"}, "must not be an input"),
     "out is apply": ({"apply": ["test.npz"], "out": "test.npz"}, "must not be an input"),
     "out is a link": ({"apply": ["test.npz"], "out": "link.npz"}, "must not be an input"),
@@ -495,16 +495,16 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "confidences": (
         {"fit": "confidences.npz"},
         "must hold logits .or probs. and labels; got "
-        "'confidence'. A repair needs the scores of all classes",
+        "'confidence'. Calibrators need the scores of all classes",
     ),
     "apply confidences": (
         {"method": "beta", "apply": ["confidences.npz"], "out": "o.npz"},
         "got 'confidence'",
     ),
-    "one sample": ({"fit": "one.npz"}, "two samples or more"),
-    "no calibrator": ({"fit": None, "load": "bad.json"}, "is no calibrator"),
+    "one sample": ({"fit": "one.npz"}, "at least two samples"),
+    "no calibrator": ({"fit": None, "load": "bad.json"}, "is not a calibrator"),
     "features": ({"fit": None, "load": "trust.json", "save": "d.json"}, "must not need features"),
-    "by groups": ({"fit": None, "load": "groups.json", "save": "d.json"}, "fit by groups"),
+    "by groups": ({"fit": None, "load": "groups.json", "save": "d.json"}, "fitted with groups"),
     "other classes": ({"method": "beta", "apply": ["other.npz"], "out": "o.npz"}, "5 classes"),
     "unlike shards": ({"apply": ["*shard.parquet"], "out": "o.parquet"}, "got others in"),
 }

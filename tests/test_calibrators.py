@@ -109,7 +109,7 @@ def test_no_optimum_is_said() -> None:
     with pytest.warns(CalibrationWarning, match="every label is the predicted class"):
         assert TemperatureScaling().fit(right).temperature_ == 0.01
     wrong = Predictions(logits=z, labels=z.argmin(axis=1))
-    with pytest.warns(CalibrationWarning, match="little or nothing about the labels"):
+    with pytest.warns(CalibrationWarning, match="little or no information about the labels"):
         assert TemperatureScaling().fit(wrong).temperature_ == 100
     with pytest.warns(CalibrationWarning):
         assert TemperatureScaling(bounds=(0.2, 3)).fit(right).temperature_ == 0.2
@@ -368,7 +368,7 @@ def test_separable_regressions_without_smoothing_raise() -> None:
     rng = np.random.default_rng(0)
     score = rng.normal(0, 3, 200)
     apart = Predictions.from_binary(logits=score, labels=(score > 0).astype(int))
-    with pytest.raises(ConvergenceError, match="class 0 found no optimum"):
+    with pytest.raises(ConvergenceError, match="class 0 did not converge"):
         Beta(smooth=False).fit(apart)
     assert metrics.accuracy(Beta().fit(apart).transform(apart)) == 1
     tied = Predictions.from_binary(logits=[-1.0, 0.0, 0.0, 1.0], labels=[0, 0, 1, 1])
@@ -682,7 +682,7 @@ def test_good_models_are_left_alone(num_samples: int, num_classes: int, errors: 
     change = test.log_probs - found.calibrator.transform(test).log_probs
     assert (truth * change).sum(axis=1).mean() < 0.002
     verdicts = {c.name: c.verdict for c in found.candidates}
-    assert verdicts["none"] == "chosen: these samples do not show that a change would help"
+    assert verdicts["none"] == "chosen: these samples do not show that calibration helps"
     for name in ("temperature", "ensemble_temperature", "vector", "structured_matrix"):
         if errors == 0:
             assert verdicts[name] == "rejected: no optimum inside its bounds"
@@ -796,7 +796,7 @@ def test_selection_refuses_bad_seeds_and_folds() -> None:
             select_calibrator(p, ["temperature"], **arguments)
     with pytest.raises(InputError, match=r"folds must be at most 3, .*Try folds=3"):
         select_calibrator(p.take(np.arange(3)), ["temperature"])
-    with pytest.raises(InputError, match="two samples or more for folds; got 1"):
+    with pytest.raises(InputError, match="at least two samples for folds; got 1"):
         select_calibrator(p.take([0]), ["temperature"])
 
 

@@ -156,7 +156,7 @@ def test_stream(tmp_path: Path) -> None:
         ("--intervals",),
     ):
         done = run("measure", tmp_path, "--stream", *option, code=2)
-        assert f"{option[0]} must be left out with --stream" in done.stderr
+        assert f"{option[0]} cannot be used with --stream" in done.stderr
     (tmp_path / "bad.parquet").write_bytes(b"PAR1nonsensePAR1")
     assert "cannot be read" in run("measure", tmp_path, "--stream", code=2).stderr
 
@@ -264,7 +264,7 @@ def test_calibrate_options_and_warnings(tmp_path: Path, predictions: Predictions
     fit = ("calibrate", "--fit", tmp_path / "right.npz", "--replicates", 20)
     done = run(*fit, "--method", "temperature", "--option", "bounds=[0.5, 3]")
     assert "temperature = 0.5" in done.stdout
-    assert done.stderr.startswith("calibrant: warning: The temperature of least NLL")
+    assert done.stderr.startswith("calibrant: warning: The temperature that minimises NLL")
     assert len(done.stderr.strip().splitlines()) == 1
 
 

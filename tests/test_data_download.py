@@ -97,7 +97,7 @@ def test_a_file_is_fetched_once(
 def test_a_wrong_checksum_leaves_nothing(server: tuple[str, type[Handler]], tmp_path: Path) -> None:
     url, handler = server
     handler.files["/a.bin"] = DATA
-    with pytest.raises(InputError, match=r"checksum sha256:00.* gave another"):
+    with pytest.raises(InputError, match=r"checksum sha256:00.* has a different one"):
         fetch(Remote(f"{url}a.bin", f"sha256:{'00' * 32}"), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -118,7 +118,7 @@ def test_what_was_fetched_is_kept_for_the_next_run(
     handler.files["/a.bin"] = DATA
     remote = Remote(f"{url}a.bin", f"sha256:{SHA}")
     handler.cut_after, handler.cuts = 20_000, 5
-    with pytest.raises(InputError, match=r"100,000 bytes are kept; the same command goes on"):
+    with pytest.raises(InputError, match=r"100,000 bytes are kept; run the same command to resume"):
         fetch(remote, tmp_path)
     handler.requests.clear()
     assert fetch(remote, tmp_path).read_bytes() == DATA
@@ -144,7 +144,7 @@ def test_a_part_that_is_whole_or_of_another_file(
     assert fetch(remote, tmp_path).read_bytes() == DATA
     (tmp_path / "a.bin").unlink()
     (tmp_path / "a.bin.part").write_bytes(bytes(1000))
-    with pytest.raises(InputError, match="gave another"):
+    with pytest.raises(InputError, match="has a different one"):
         fetch(remote, tmp_path)
     assert fetch(remote, tmp_path).read_bytes() == DATA  # the wrong part was thrown away
 
@@ -163,7 +163,7 @@ def test_no_file_and_no_server(server: tuple[str, type[Handler]], tmp_path: Path
         ("file:///etc/passwd", "http or https"),
         ("ftp://127.0.0.1/a", "http or https"),
         ("http://127.0.0.1/", "address of a file"),
-        ("http://127.0.0.1/a", "https where no checksum"),
+        ("http://127.0.0.1/a", "https if no checksum"),
     ],
 )
 def test_addresses_that_are_refused(url: str, match: str, tmp_path: Path) -> None:

@@ -505,13 +505,13 @@ def test_labels_and_hash_of_the_record() -> None:
     good = Dataset("a", "vector", x, np.array([0, 1]), x, np.array([1, 1]), ("p", "q"), {})
     other = Dataset("b", "vector", x, np.array([0, 1]), x, np.array([1, 0]), ("p", "q"), {})
     assert good.hash != other.hash
-    with pytest.raises(InputError, match="class numbers from 0 to 1; got 0 to 2"):
+    with pytest.raises(InputError, match="class indices from 0 to 1; got 0 to 2"):
         Dataset("a", "vector", x, np.array([0, 2]), x, np.array([1, 1]), ("p", "q"), {})
     with pytest.raises(InputError, match="one label for each of the 2"):
         Dataset("a", "vector", x, np.array([0]), x, np.array([1, 1]), ("p", "q"), {})
     with pytest.raises(InputError, match="must be uint8"):
         Dataset("a", "image", x, np.array([0, 1]), x, np.array([1, 1]), ("p", "q"), {})
-    with pytest.raises(InputError, match="whole numbers"):
+    with pytest.raises(InputError, match="must be integers"):
         Dataset("a", "vector", x, np.array([0.0, 1]), x, np.array([1, 1]), ("p", "q"), {})
 
 

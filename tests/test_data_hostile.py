@@ -44,7 +44,7 @@ def test_calls_are_refused(tmp_path: Path, function: object, protocol: int) -> N
     mark = tmp_path / "ran"
     harm = Call(function, f"touch {mark}")
     data = pickle.dumps({b"data": harm, b"labels": [1]}, protocol)
-    with pytest.raises(InputError, match="could run code and is refused"):
+    with pytest.raises(InputError, match="could run code and is rejected"):
         read_batch(data, "data_batch_1")
     assert not mark.exists()
 
@@ -65,7 +65,7 @@ def test_calls_are_refused(tmp_path: Path, function: object, protocol: int) -> N
     ],
 )
 def test_instructions_and_names_that_are_refused(data: bytes) -> None:
-    with pytest.raises(InputError, match=r"refused|damaged"):
+    with pytest.raises(InputError, match=r"rejected|refused|damaged"):
         read_batch(data, "batch")
 
 
@@ -252,7 +252,7 @@ def test_batches_that_do_not_fit(tmp_path: Path) -> None:
     for data, match in (
         (files[name][:-1], "no multiple of a record"),
         (b"", "no multiple of a record"),
-        (b"\x0a" + files[name][1:], "class numbers from 0 to 9"),
+        (b"\x0a" + files[name][1:], "class indices from 0 to 9"),
     ):
         write(tmp_path, files | {name: data})
         with pytest.raises(InputError, match=match):
@@ -274,7 +274,7 @@ def test_broken_idx(tmp_path: Path, ending: str) -> None:
         (plain[:7], "ends early"),
         (plain + b"x", "has more than"),
         (b"\x00\x00\x0d" + plain[3:], "no IDX file of bytes"),
-        (plain[:4] + struct.pack(">3I", 2**31, 2**31, 2**31) + plain[16:], "refused before alloc"),
+        (plain[:4] + struct.pack(">3I", 2**31, 2**31, 2**31) + plain[16:], "are available"),
         (plain[:4] + struct.pack(">3I", 2**16, 2**10, 2**3) + plain[16:], "ends early"),
     ):
         path.write_bytes(pack(bad))

@@ -11,7 +11,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SAYS = {
-    "pytorch_loop.py": r"temperature \d\.\d\d[\s\S]*repaired",
+    "pytorch_loop.py": r"temperature \d\.\d\d[\s\S]*calibrated",
     "sklearn_pipeline.py": r"calibrated forest",
     "deploy_onnx.py": r"ONNX and Python differ by at most \d.\de-0[6789]",
 }

@@ -218,7 +218,7 @@ def test_two_samples_do_and_one_does_not() -> None:
     p, x = clusters(2, 0)
     found = ConfidNet(**SMALL).fit(p, features=x).transform(p, features=x)
     assert np.isfinite(found.confidence).all()
-    with pytest.raises(InputError, match="two samples or more; got 1"):
+    with pytest.raises(InputError, match="at least two samples; got 1"):
         ConfidNet(**SMALL).fit(p.take([0]), features=x[:1])
 
 
@@ -454,7 +454,7 @@ def test_unfitted(kind: str, tmp_path: Path) -> None:
     uses = [lambda: c.transform(p, features=x), lambda: c.save(tmp_path / "c.json")]
     uses += [c.to_module] if kind == "ConfidNet" else [lambda: c.score(p, features=x)]
     for use in uses:
-        with pytest.raises(NotFittedError, match=f"{kind} has learned nothing yet; call fit"):
+        with pytest.raises(NotFittedError, match=f"{kind} is not fitted yet; call fit"):
             use()
     assert not c.is_fitted
     assert list(tmp_path.iterdir()) == []
@@ -497,7 +497,7 @@ def test_other_data_than_that_of_the_fit(fitted: Any) -> None:
     p, x = clusters(20, 0)
     with pytest.raises(InputError, match="must have 3 columns like those of the fit; got 2"):
         fitted.transform(p, features=x[:, :2])
-    with pytest.raises(InputError, match="must have 4 classes like the data of the fit; got 2"):
+    with pytest.raises(InputError, match="must have 4 classes, like the data of the fit; got 2"):
         fitted.transform(Predictions(logits=np.zeros((20, 2)), labels=[0] * 20), features=x)
     for use in (fitted.transform, fitted.clone().fit):
         with pytest.raises(InputError, match="must be Predictions; got Confidences"):
@@ -716,7 +716,9 @@ def test_hostile_files_are_refused(kind: str, name: str, tmp_path: Path) -> None
     HOSTILE[kind][name](data)
     text = json.dumps(data).replace('"1e999 as number"', "1e999")
     (tmp_path / "bad.json").write_text(text)
-    with pytest.raises(InputError, match=r"^bad\.json holds no usable calibrator: \S") as caught:
+    with pytest.raises(
+        InputError, match=r"^bad\.json does not contain a valid calibrator: \S"
+    ) as caught:
         FeatureCalibrator.load(tmp_path / "bad.json")
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
@@ -737,7 +739,7 @@ NO_JSON = {
 @pytest.mark.parametrize("name", NO_JSON)
 def test_what_is_no_json_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_bytes(NO_JSON[name])
-    with pytest.raises(InputError, match=r"^bad\.json is no calibrator: \S.*Save it again\.$"):
+    with pytest.raises(InputError, match=r"^bad\.json is not a calibrator: \S.*Save it again\.$"):
         FeatureCalibrator.load(tmp_path / "bad.json")
 
 

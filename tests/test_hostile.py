@@ -74,11 +74,11 @@ def test_what_is_put_into_a_template_has_a_limit() -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ('extends = ""', "must name another file"),
-        ('extends = "."', "must name another file"),
-        ('extends = ".."', "must name another file"),
-        ('extends = "a/b.toml"', "must name another file"),
-        ("extends = 3", "must name another file"),
+        ('extends = ""', "must be another file"),
+        ('extends = "."', "must be another file"),
+        ('extends = ".."', "must be another file"),
+        ('extends = "a/b.toml"', "must be another file"),
+        ("extends = 3", "must be another file"),
         (f"seeds = {'9' * 5000}", "cannot be read as TOML"),
         (f"seeds = 0x{'f' * 5000}", "cannot be used"),
         (f"seeds = {'[' * 2000}", "cannot be read as TOML"),
@@ -322,7 +322,7 @@ def test_the_list_of_data_says_what_is_not_verified() -> None:
 def test_deeply_nested_calibrators(tmp_path: Path) -> None:
     for text in ("[" * 100_000, '{"a":' * 100_000, "9" * 5000):
         (tmp_path / "c.json").write_text(text)
-        with pytest.raises(InputError, match="is no calibrator"):
+        with pytest.raises(InputError, match="is not a calibrator"):
             calibrators.load_calibrator(tmp_path / "c.json")
 
 

@@ -508,7 +508,7 @@ def test_refinement_nll_checks_what_it_is_given() -> None:
     for arguments, message in (
         ((np.zeros((3, 2)), None), "needs the probabilities of all classes; got ndarray"),
         ((p, None, 5), "folds must be at most 3, the number of samples; got 5"),
-        ((p.take([0]), None), "two samples or more for folds; got 1"),
+        ((p.take([0]), None), "at least two samples for folds; got 1"),
         ((p, None, 2, -1), "seed must be a whole number"),
     ):
         names = ("p", "calibrator", "folds", "seed")

@@ -243,7 +243,7 @@ class FakeResults(Results):
 def test_a_stand_in_is_said(tmp_path: Path) -> None:
     results = Results(paper_at("singh2021", "cpu"), tmp_path)
     text = compare_table("singh2021", "table3", results).to_text()
-    assert "images of Tiny-ImageNet in seven of the ten classes stand for both" in text
+    assert "7,150 Tiny-ImageNet images from seven of the ten classes" in text
     assert "cifar10, resnet8, tiny_cifar7_shift.npz" in text
 
 

@@ -95,7 +95,7 @@ def test_published_tables_give_the_verdicts_of_the_papers(name: str) -> None:
         assert found.verdict == "holds"
     else:
         assert found.verdict == "cannot tell"
-        assert "nothing on it in the published tables" in found.reason
+        assert "no data in the published tables" in found.reason
         assert found.effect is found.low is found.high is found.cases is None
 
 
@@ -492,7 +492,7 @@ def test_one_part_against_decides() -> None:
 def test_no_evidence(name: str) -> None:
     found = verdict(Evidence({}, "an empty folder"), name)
     assert found.verdict == "cannot tell"
-    assert "nothing on it in an empty folder" in found.reason
+    assert "no data in an empty folder" in found.reason
     assert found.effect is None
 
 
@@ -501,14 +501,14 @@ def test_one_run_in_two_settings_gives_no_interval() -> None:
     assert (found.verdict, found.low, found.high) == ("cannot tell", None, None)
     assert found.effect == pytest.approx(0.08 / (0.04 * 0.05 * 0.03) ** (1 / 3), rel=0.2)
     assert found.cases == (6, 6)
-    assert "one run each in fewer than three settings" in found.reason
+    assert "single runs in fewer than three settings" in found.reason
     assert verdict(made(seeds=1), "W1").verdict == "holds"  # three settings are repetitions
 
 
 def test_luck_is_not_excluded_by_one_pair() -> None:
     found = verdict(made(places=PLACES[:1], seeds=3, noise=0.001), "R4")
     assert found.verdict == "cannot tell"  # 1 chance in 8 that all seeds agree
-    assert "dealt out at random do as well with probability 12 %" in found.reason
+    assert "permuted labels do as well with probability 12 %" in found.reason
     assert verdict(made(places=PLACES[:1], seeds=4, noise=0.001), "R4").verdict == "holds"
 
 
@@ -1061,7 +1061,7 @@ def test_measured_claims_and_runs_without_records(folder: Path) -> None:
     bare = Evidence.measured(folder, "smoke")
     assert not bare.at("mukhoti2020", "figures", "head_norm_late")
     assert bare.at("loss_report", "figures", "confidence_gap")  # needs no record
-    assert "nothing on it in the runs at the scale smoke" in verdict(bare, "M4").reason
+    assert "no data in the runs at the scale smoke" in verdict(bare, "M4").reason
 
 
 def test_nothing_finished_gives_no_cells(tmp_path: Path) -> None:

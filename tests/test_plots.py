@@ -774,7 +774,7 @@ def test_bars() -> None:
 def test_effect_sizes() -> None:
     ax = plots.effect_sizes(EFFECTS)
     rows = {box.get_label(): box for box in ax.containers}
-    clear = rows["interval leaves out 0"]
+    clear = rows["interval excludes 0"]
     assert clear.lines[0].get_xdata().tolist() == [2.0]
     assert clear.lines[0].get_ydata().tolist() == [0]
     left, right = error_bars(clear)
@@ -825,7 +825,7 @@ def test_the_front_bounds_what_is_reached(better: tuple[str, str]) -> None:
 REFUSED: dict[str, tuple[str, Callable[[], object]]] = {
     "no model": ("models must be a mapping", lambda: plots.reliability_diagram([0.1])),
     "no models": ("models must have an entry", lambda: plots.risk_coverage({})),
-    "number as a name": ("models must have text as names", lambda: plots.ece_by_bins({1: P})),
+    "number as a name": ("models must have strings as names", lambda: plots.ece_by_bins({1: P})),
     "array as a model": (
         "models must hold Predictions or Confidences; got ndarray for 'a'",
         lambda: plots.accuracy_confidence({"a": np.ones(3)}),
@@ -882,7 +882,7 @@ REFUSED: dict[str, tuple[str, Callable[[], object]]] = {
         lambda: plots.max_logit_histograms([1.0, math.inf], [0, 1]),
     ),
     "fractional epochs": (
-        "learned must hold one whole number a sample",
+        "learned must have one integer per sample",
         lambda: plots.max_logit_histograms([1.0, 2.0], [0.5, 1]),
     ),
     "fewer epochs": ("learned must hold", lambda: plots.max_logit_histograms([1.0, 2.0], [1])),
@@ -893,9 +893,9 @@ REFUSED: dict[str, tuple[str, Callable[[], object]]] = {
     "no series": ("series must have an entry", lambda: plots.lines({})),
     "list as series": (r"series\['a'\] must be a mapping", lambda: plots.lines({"a": [1.0]})),
     "empty series": ("got an empty mapping", lambda: plots.lines({"a": {}})),
-    "no seeds": (r"series\['a'\]\[1\] must hold one", lambda: plots.lines({"a": {1: []}})),
+    "no seeds": (r"series\['a'\]\[1\] must have one", lambda: plots.lines({"a": {1: []}})),
     "text as a value": (r"\[1\] must hold real", lambda: plots.lines({"a": {1: ["x"]}})),
-    "mixed x": ("numbers, or texts, as x; got 'x'", lambda: plots.lines({"a": {1: 1, "x": 2}})),
+    "mixed x": ("numbers, or strings, as x; got 'x'", lambda: plots.lines({"a": {1: 1, "x": 2}})),
     "infinite x": ("got inf", lambda: plots.lines({"a": {math.inf: 1}})),
     "zero on a log axis": (
         "above 0 as x; got 0",

@@ -59,9 +59,9 @@ REFUSED = {
     "ragged": ({"logits": [[1.0, 2.0], [3.0]], "labels": [0, 1]}, "must be one array"),
     "names without classes": (
         {"logits": Z, "labels": list("abca")},
-        r"Save labels as whole numbers, counted from 0 \(in Python also: classes",
+        r"Save labels as integers starting at 0 \(or pass classes",
     ),
-    "objects as labels": ({"logits": Z, "labels": np.array(["a", None, 1, 0], object)}, "whole"),
+    "objects as labels": ({"logits": Z, "labels": np.array(["a", None, 1, 0], object)}, "integers"),
     "unknown name": (
         {"logits": Z, "labels": ["cat", "dog", "catt", "cat"], "classes": ["cat", "dog", "owl"]},
         "Did you mean 'cat'",
@@ -220,7 +220,7 @@ def test_split_and_take() -> None:
 
 CONFIDENCES_REFUSED = [
     ({"confidence": [], "correct": []}, "N >= 1"),
-    ({"confidence": [0.5], "correct": [True, False]}, "like confidence"),
+    ({"confidence": [0.5], "correct": [True, False]}, ", like confidence"),
     ({"confidence": [1.5], "correct": [True]}, r"lie in \[0, 1\]"),
     ({"confidence": [np.nan], "correct": [True]}, r"lie in \[0, 1\]"),
     ({"confidence": [0.5], "correct": [2]}, "0 and 1"),

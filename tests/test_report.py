@@ -140,11 +140,11 @@ def test_gaps_that_cancel_are_seen() -> None:
     p = Confidences(confidence=[0.9] * 500 + [0.6] * 500, correct=([1] * 375 + [0] * 125) * 2)
     found = said(p)
     assert found.kind == "mixed"
-    assert "Not for the average gap" in dict(found.answers)["Is N enough to say so?"]
+    assert "Not for the average gap" in dict(found.answers)["Is N large enough to tell?"]
 
 
 def test_too_few_samples_say_so() -> None:
-    answer = dict(said(stated(40, 0.9, 34)).answers)["Is N enough to say so?"]
+    answer = dict(said(stated(40, 0.9, 34)).answers)["Is N large enough to tell?"]
     assert answer.startswith("No: with N = 40 the interval of the gap contains 0.")
 
 
@@ -177,11 +177,11 @@ def test_advice_is_judged_on_samples_it_has_not_seen() -> None:
     assert advice.differences["ece"].high < 0
     answers = dict(said(p, advice).answers)
     assert "Use temperature scaling (T = " in answers["What to do?"]
-    assert answers["What does it cost?"].endswith("No prediction changes.")
+    assert answers["What does it cost?"].endswith("No predicted class changes.")
     fine = advise(Predictions(logits=z, labels=labels), **SETTINGS)  # type: ignore[arg-type]
     assert fine.chosen is None
     assert fine.differences == {}
-    assert dict(said(p, fine).answers)["What to do?"].startswith("Leave it as it is: ")
+    assert dict(said(p, fine).answers)["What to do?"].startswith("Leave it uncalibrated: ")
 
 
 def test_no_advice_without_scores_or_samples() -> None:
@@ -216,7 +216,7 @@ def test_a_change_that_may_be_chance_is_called_so() -> None:
             advice,
         ).answers
     )
-    assert ("N is not enough" in answers.get("What does it gain?", "")) == bool(unsure)
+    assert ("N is too small" in answers.get("What does it gain?", "")) == bool(unsure)
 
 
 # --- samples as functions of the temperature ---------------------------------------------------
@@ -476,7 +476,7 @@ def test_several_models_are_compared(tmp_path: Path) -> None:
     assert "cross_entropy is better" in text
     other = {"a": models["cross_entropy"], "b": models["cross_entropy"].take(range(40))}
     write_report(other, tmp_path / "r.html", replicates=20)
-    assert "not compared: models must hold the same samples" in shown_text(tmp_path / "r.html")
+    assert "not compared: models must contain the same samples" in shown_text(tmp_path / "r.html")
 
 
 def test_the_part_of_the_samples_is_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -499,7 +499,7 @@ def test_bad_arguments_are_refused(tmp_path: Path) -> None:
         write_report(p, tmp_path / "r.html", bins=101)
     with pytest.raises(InputError, match="level"):
         write_report(p, tmp_path / "r.html", level=2)
-    with pytest.raises(InputError, match="path must be a file in a folder that exists"):
+    with pytest.raises(InputError, match="path must be a file in an existing folder"):
         write_report(p, tmp_path / "no" / "r.html")
     assert list(tmp_path.iterdir()) == []
 
@@ -587,9 +587,9 @@ def test_the_verdict_names_the_best(tmp_path: Path) -> None:
     text = shown_text(tmp_path / "r.html")
     for said in findings(read_all(folder))["digits", "mlp"]:
         assert said in text
-    assert "Before any repair, focal has the lowest ECE, 5." in text
-    assert "(hardly chance: p < 0.001, paired over 3 seeds)" in text
-    assert "picked on these very samples, out of up to 4 settings" in text
+    assert "Without post-hoc calibration, focal has the lowest ECE, 5." in text
+    assert "(significant: p < 0.001, paired over 3 seeds)" in text
+    assert "picked on these samples, out of up to 4 settings" in text
 
 
 def test_a_study_without_known_metrics_still_has_a_report(tmp_path: Path) -> None:
@@ -600,7 +600,7 @@ def test_a_study_without_known_metrics_still_has_a_report(tmp_path: Path) -> Non
 
 def test_two_values_of_one_seed_are_refused(tmp_path: Path) -> None:
     both = rows() + [{**r, "run": r["run"] + "again"} for r in rows()]
-    with pytest.raises(InputError, match=r"one value a seed .* Name the study"):
+    with pytest.raises(InputError, match=r"one value per seed .* Name the study"):
         write_study_report(written(tmp_path / "s", both), tmp_path / "r.html")
 
 
@@ -628,7 +628,7 @@ def test_a_study_file_keeps_to_its_runs_and_answers(tmp_path: Path) -> None:
     folder = written(tmp_path / "s", mine + older)
     write_study_report(folder, tmp_path / "r.html", study=study)
     text = shown_text(tmp_path / "r.html")
-    assert "After repair, focal with TS has the lowest ECE" in text
+    assert "With post-hoc calibration, focal with TS has the lowest ECE" in text
     assert "6 finished runs, 16 settings, 3 seeds" in text
     write_study_report(written(tmp_path / "mine", mine), tmp_path / "r.html")
     assert shown_text(tmp_path / "r.html") == text  # the study changes nothing that is said
@@ -676,11 +676,11 @@ def test_the_command_for_a_folder(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("p.npz", "-o", "p.npz"), "must not be an input"),
-        (("p.npz", "--study", "quick"), "goes with the folder of a study"),
-        (("s", "p.npz"), "must be one folder, or files"),
+        (("p.npz", "--study", "quick"), "applies to the results folder of a study"),
+        (("s", "p.npz"), "must be one folder, or one or more files"),
         (("p.npz", "p.npz"), "must be different files"),
         (("none.npz",), "none.npz"),
-        (("s",), "holds no finished runs"),
+        (("s",), "contains no finished runs"),
         (("s", "--bins", "7"), "--bins goes with files of predictions"),
         (("s", "--level", "0.9"), "--level goes with files"),
         (("s", "--replicates", "9"), "--replicates goes with files"),

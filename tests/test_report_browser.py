@@ -431,7 +431,9 @@ def test_the_table_of_a_study(browser: Browser, study: tuple[Path, Path]) -> Non
         assert {row[0] for row in study_cells(view)} == {"focal"}
         view.page.fill("#search", "fog")
         assert {row[2] for row in study_cells(view)} == {"fog/2", "fog/10"}
-        assert "4 of 4 settings that pass, 16 in all" in view.page.inner_text("#table-count")
+        assert "4 of 4 settings match the filter, 16 in total" in view.page.inner_text(
+            "#table-count"
+        )
         view.page.fill("#search", "nothing like it")
         assert study_cells(view) == []
         assert view.complaints == []

@@ -90,7 +90,7 @@ def test_kept_files_heal(finished: Path, tmp_path: Path, damage: bytes | None) -
         warnings.simplefilter("always", CalibrationWarning)
         assert run_study(one(), folder, executor=Local(1, 1)).count("done") == 1
     said = " ".join(str(warning.message) for warning in caught)
-    assert all(f"{name} is damaged; it is made again." in said for name in names[1:])
+    assert all(f"{name} is damaged and will be recreated." in said for name in names[1:])
     np.testing.assert_array_equal(Predictions.load(kept / "test.npz").logits, before)
     assert values(folder) == values(finished)
 
@@ -104,7 +104,7 @@ def test_damaged_weights_alone(finished: Path, tmp_path: Path) -> None:
     content[len(content) // 2] ^= 1  # PyTorch itself loads this without a word
     path.write_bytes(content)
     more = one(shifts=["signals/3", "signals/4"])
-    with pytest.warns(CalibrationWarning, match=r"weights\.pt is damaged; it is made again"):
+    with pytest.warns(CalibrationWarning, match=r"weights\.pt is damaged and will be recreated"):
         assert run_study(more, folder, executor=Local(1, 1)).count("done") == 1
     run_study(more, tmp_path / "fresh", executor=Local(1, 1))
     assert values(folder) == values(tmp_path / "fresh")

@@ -277,7 +277,7 @@ def test_comparison_refuses() -> None:
         compare_runs([1.0, 2.0], [1.0, 2.0, 3.0], paired=True)
     with pytest.raises(InputError, match="equal_variances must be left out"):
         compare_runs(A, A, paired=True, equal_variances=False)
-    with pytest.raises(InputError, match="b must hold one number a run"):
+    with pytest.raises(InputError, match="b must have one number per run"):
         compare_runs(A, [])
     with pytest.raises(InputError, match="level must lie"):
         compare_runs(A, B, level=1.0)

@@ -303,8 +303,8 @@ def test_full_disk(small_disk: Path, tmp_path: Path) -> None:
     _, error = process.communicate(timeout=200)
     assert process.returncode == 2
     assert error == (
-        f"calibrant: The study stopped because the disk of {small_disk} is full. What is finished "
-        "is kept. Free some space and run the same command to continue.\n"
+        f"calibrant: The study stopped because the disk of {small_disk} is full. Finished runs "
+        "are kept. Free some space and run the same command to continue.\n"
     )
     assert not list(small_disk.glob("failed/*"))
     subprocess.run(["mount", "-o", "remount,size=50M", str(small_disk)], check=True)

@@ -345,7 +345,7 @@ def test_exact_sum(values: list[float]) -> None:
 
 def test_refusals() -> None:
     total = Accumulator(3)
-    with pytest.raises(InputError, match="no sample yet"):
+    with pytest.raises(InputError, match="no samples yet"):
         total.result()
     with pytest.raises(InputError, match="3 classes"):
         total.update(logits=[[1.0, 2.0]], labels=[0])

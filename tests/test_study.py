@@ -121,7 +121,7 @@ def test_built_in_study() -> None:
     [
         ({"objectivs": []}, "Did you mean 'objectives'"),
         ({"objectives": []}, "must name its objectives"),
-        ({"objectives": [3]}, "must be lines"),
+        ({"objectives": [3]}, "must be strings"),
         ({"objectives": [{"objective": "focal:gamma={g}"}]}, "a list for each"),
         ({"objectives": [{"objective": "focal", "g": [1]}]}, "a list for each"),
         ({"objectives": ["focal", {"objective": "brier", "label": "focal"}]}, "different labels"),
@@ -149,7 +149,7 @@ def test_built_in_study() -> None:
         ({"objectives": [{"objective": "focal:gamma={"}]}, "must close every brace"),
         ({"objectives": [{"objective": "focal", "label": "focal {gg}"}]}, "label must have only"),
         ({"objectives": [{"objective": "focal:gamma={g}", "g": [1], "label": "{}"}]}, "names"),
-        ({"objectives": [{"objective": "focal", "label": 3}]}, "texts as labels"),
+        ({"objectives": [{"objective": "focal", "label": 3}]}, "strings as labels"),
         ({"objectives": [{"objective": "focal", "recipe": "cifr"}]}, "Did you mean 'cifar'"),
         ({"objectives": [{"objective": "focal", "recipe": 3}]}, "a name or a table"),
         ({"objectives": [{"objective": "focal", "recipe": {"epoch": 3}}]}, "mean 'epochs'"),
@@ -167,7 +167,7 @@ def test_built_in_study() -> None:
         ({"recipe": {"name": "quick", "epochs": 0}}, "epochs must be"),
         ({"recipe": 3}, "a name or a table"),
         ({"precision": "fp23"}, "Did you mean 'fp32'"),
-        ({"calibration": -3}, "calibration must be a share .* or a whole number"),
+        ({"calibration": -3}, "calibration must be a share .* or an integer number"),
         ({"calibration": 1.0}, "calibration must be a share"),
         ({"calibration": 500.7}, "calibration must be a share"),
         ({"train_size": 0}, "train_size must be"),
@@ -186,7 +186,7 @@ def test_built_in_study() -> None:
         ({"calibrators": [{"name": "histogram", "bins": 0}]}, "In the calibrator 'histogram', bin"),
         ({"calibrators": [{"name": "confidnet", "epochs": 0}]}, "In the calibrator 'confidnet'"),
         ({"calibrators": [{"name": "none", "bins": 3}]}, "must have no options"),
-        ({"calibrators": [{"name": "temperature", "label": 3}]}, "texts as labels"),
+        ({"calibrators": [{"name": "temperature", "label": 3}]}, "strings as labels"),
         ({"calibrators": []}, "must name its calibrators"),
         ({"metrics": []}, "must name its metrics"),
     ],
@@ -292,7 +292,7 @@ def test_a_file_extends_another(tmp_path: Path) -> None:
             Study.load(tmp_path / "s.toml")
     (tmp_path / "s.toml").write_text('extends = "base.toml"\n')
     (tmp_path / "base.toml").write_text('extends = "s.toml"\n')
-    with pytest.raises(InputError, match="lead to no circle"):
+    with pytest.raises(InputError, match="without cycles"):
         Study.load(tmp_path / "s.toml")
 
 
@@ -485,7 +485,7 @@ def test_damaged_results_are_said(tmp_path: Path) -> None:
     for seed in range(4):
         path = store.result_path(str(seed))
         path.write_bytes(path.read_bytes()[: -40 * (seed % 2)])
-    text = r"4 damaged files \(0.parquet, 1.parquet, 2.parquet, …\); they are left out. Run"
+    text = r"4 damaged files \(0.parquet, 1.parquet, 2.parquet, …\); they are ignored. Run"
     with pytest.warns(CalibrationWarning, match=text):
         assert read_all(tmp_path).num_rows == 2
     done = CliRunner().invoke(app, ["study", "table", str(tmp_path)])
@@ -639,7 +639,7 @@ def test_a_cut_result_is_repeated(finished: Path, tmp_path: Path) -> None:
     now = status(tiny(), folder)
     assert now.count("missing") == 3
     assert set(now.damaged) == {first.name, second.name}
-    with pytest.warns(CalibrationWarning, match=r"test\.npz is damaged; it is made again"):
+    with pytest.warns(CalibrationWarning, match=r"test\.npz is damaged and will be recreated"):
         assert run_study(tiny(), folder, executor=LOCAL).count("done") == 6
     assert values(folder) == want
 
@@ -844,7 +844,7 @@ def test_select(finished: Path) -> None:
         c.validation["ece"] for c in choice.candidates
     )
     text = str(choice)
-    assert "untouched test samples" in text
+    assert "test samples, which were not used for the choice" in text
     assert "within 99 % of" in text
     assert f"accuracy {100 * choice.best.test['accuracy']:.2f} %," in text
     assert choice.best.objective in text
@@ -928,8 +928,8 @@ def test_tune(tmp_path: Path) -> None:
 
 def test_words(finished: Path) -> None:
     text = answer(tiny(), read_all(finished))
-    assert text.startswith("signals, cnn1d:\n  Before any repair, ")
-    assert "\n  After repair, " in text
+    assert text.startswith("signals, cnn1d:\n  Without post-hoc calibration, ")
+    assert "\n  With post-hoc calibration, " in text
     assert "\n  On signals/3, " in text
     assert text.endswith("out of up to 6 settings, and p is not corrected for that.")
 
@@ -950,22 +950,22 @@ def test_words_are_those_of_a_paired_test() -> None:
     p = compare_runs(FOCAL, BRIER, paired=True).p_value
     assert p < 0.05 < compare_runs(FOCAL, BRIER).p_value
     assert first == (
-        "Before any repair, focal has the lowest ECE, 6.00 ± 1.00 %; next is brier, "
-        f"6.10 ± 1.01 % (hardly chance: p = {p:.3f}, paired over 3 seeds)."
+        "Without post-hoc calibration, focal has the lowest ECE, 6.00 ± 1.00 %; next is brier, "
+        f"6.10 ± 1.01 % (significant: p = {p:.3f}, paired over 3 seeds)."
     )
     assert last == (
-        "Each was picked on these very samples, out of up to 3 settings, and p is not corrected "
+        "Each was picked on these samples, out of up to 3 settings, and p is not corrected "
         "for that."
     )
     fewer = [r for r in rows if (r["objective"], r["seed"]) != ("brier", 0)]
     said = findings(pa.Table.from_pylist(fewer))["signals", "cnn1d"][0]
     p = compare_runs(FOCAL, BRIER[1:]).p_value
-    assert f"(may well be chance: p = {p:.3f}, 3 against 2 seeds, not paired)" in said
+    assert f"(may be chance: p = {p:.3f}, 3 against 2 seeds, not paired)" in said
     one = [r for r in rows if r["seed"] == 0]
     said = findings(pa.Table.from_pylist(one))["signals", "cnn1d"][0]
     assert said == (
-        "Before any repair, focal has the lowest ECE, 5.00 %; next is brier, 5.10 % "
-        "(one seed cannot tell them apart)."
+        "Without post-hoc calibration, focal has the lowest ECE, 5.00 %; next is brier, 5.10 % "
+        "(one seed is not enough to compare)."
     )
 
 
@@ -987,8 +987,8 @@ def test_words_with_a_study_add_its_first_objective_only() -> None:
     told = findings(table, study)["signals", "cnn1d"]
     p = compare_runs(FOCAL, CE, paired=True).p_value
     added = (
-        "; ce, the first of the study, has 11.00 ± 1.32 % "
-        f"(hardly chance: p = {p:.3f}, paired over 3 seeds)."
+        f"; ce, the first of the study, has 11.00 ± 1.32 % (significant: p = {p:.3f}, paired over "
+        "3 seeds)."
     )
     assert told == [alone[0][:-1] + added, alone[1]]
     assert answer(study, table) == "signals, cnn1d:\n  " + "\n  ".join(told)
@@ -999,13 +999,13 @@ def test_words_for_what_cannot_be_said() -> None:
     found = findings(pa.Table.from_pylist(rows))
     assert found == {("signals", "cnn1d"): ["Neither ECE nor NLL was measured."]}
     assert findings(pa.Table.from_pylist(tidy(("ce", (0.1,))))) == {
-        ("signals", "cnn1d"): ["Before any repair, ce has the lowest ECE, 10.00 %."]
+        ("signals", "cnn1d"): ["Without post-hoc calibration, ce has the lowest ECE, 10.00 %."]
     }
     rows = tidy(("ce", (math.inf, 1.0)), ("focal", (2.0, 3.0)), metric="nll")
     said = findings(pa.Table.from_pylist(rows))["signals", "cnn1d"][0]
     assert said == "Of all, focal has the lowest NLL, 2.5000 ± 0.7071."
     twice = tidy(("ce", CE)) + tidy(("ce", CE), run="again")
-    with pytest.raises(InputError, match="one value a seed"):
+    with pytest.raises(InputError, match="one value per seed"):
         findings(pa.Table.from_pylist(twice))
     shifted = [r for part in ("fog/10", "fog/2") for r in tidy(("ce", CE), part=part)]
     said = findings(pa.Table.from_pylist(shifted))["signals", "cnn1d"]
@@ -1026,7 +1026,7 @@ def test_command_line(finished: Path, tmp_path: Path) -> None:
     done = call("study", "run", path, "--out", finished)
     assert done.returncode == 0, done.stderr
     assert "6 done" in done.stdout
-    assert "Before any repair" in done.stdout
+    assert "Without post-hoc calibration" in done.stdout
     done = call("study", "status", path, "--out", finished)
     assert done.stdout.startswith("6 done, 0 running, 0 failed, 0 missing")
     for style, mark in (("text", "±"), ("markdown", "|"), ("latex", "\\toprule"), ("csv", ",")):

@@ -95,7 +95,7 @@ def test_text_by_hand() -> None:
             "▲ ▼ higher, lower than ce: two-sample t-test, p < 0.05, not corrected for the number "
             "of "
             "cells",
-            "△ ▽ higher, lower without significance",
+            "△ ▽ higher, lower, not significant",
             "* best of the row",
         ]
     )
@@ -341,7 +341,7 @@ def test_seeds_as_rows_and_dictionary_columns() -> None:
     [
         ({"metric": "ecee"}, "at least one row; got metric='ecee'. Did you mean 'ece'"),
         ({"metric": ["ece"]}, "metric must be one name"),
-        ({"rows": "dat"}, "must have the column 'dat'; it has not. Did you mean 'data'"),
+        ({"rows": "dat"}, "must have a column 'dat'; it has none. Did you mean 'data'"),
         ({"rows": []}, "rows must name columns"),
         ({"rows": "value"}, "rows must name columns"),
         ({"rows": ["data", "data"]}, "rows must name columns"),
@@ -369,7 +369,7 @@ def test_refused_tables() -> None:
         pivot({"value": [1.0]}, **options)
     with pytest.raises(InputError, match="The table is empty"):
         pivot(SCHEMA.empty_table(), **options)
-    with pytest.raises(InputError, match="must have the column 'seed'"):
+    with pytest.raises(InputError, match="must have a column 'seed'"):
         pivot(four().drop_columns("seed"), **options)
     texts = four().set_column(8, "value", four()["value"].cast(pa.string()))
     with pytest.raises(InputError, match="must hold numbers in 'value'; got string"):

@@ -225,7 +225,7 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
 
 def test_another_run_in_the_same_folder_is_refused(signals: Dataset, tmp_path: Path) -> None:
     run(signals, out=tmp_path)
-    with pytest.raises(InputError, match="holds a run with another objective"):
+    with pytest.raises(InputError, match="contains a run with another objective"):
         run(signals, out=tmp_path, objective="brier")
     torch.save({"model": {}}, tmp_path / "checkpoint.pt")  # whole, but not ours
     with pytest.raises(InputError, match=r"checkpoint\.pt"):
@@ -550,7 +550,9 @@ def test_calibration_is_a_share_or_a_whole_number(
         assert type(seen[0]) is type(WHOLE[text])
     else:
         assert seen == []
-        assert "--calibration must be a share between 0 and 1, or a whole number" in done.stderr
+        assert (
+            "--calibration must be a fraction between 0 and 1, or an integer number" in done.stderr
+        )
 
 
 # --- several processes ------------------------------------------------------------------------

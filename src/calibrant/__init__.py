@@ -1,4 +1,4 @@
-"""Calibrant: honest probabilities for neural classifiers.
+"""Calibrant: calibration of classifiers.
 
 >>> import calibrant
 >>> p = calibrant.Predictions(logits=[[2.0, 0.0], [0.0, 1.0]], labels=[0, 1])
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from calibrant import calibrators, metrics
 
-# The first is stopping: what follows takes long enough for a Ctrl-C.
+# Import stopping first: the imports below take long enough for a Ctrl-C.
 from calibrant._core import stopping as _stopping  # noqa: F401
 from calibrant._core.checks import InputError
 from calibrant._core.version import __version__

@@ -1,7 +1,7 @@
-"""Calibration inside the Hugging Face Trainer: a loss and metrics to hand over.
+"""A loss and metrics for the Hugging Face Trainer.
 
 ``Trainer(…, compute_loss_func=loss_for("focal:gamma=3"), compute_metrics=compute_metrics)``. Needs
-nothing but PyTorch; the Trainer calls these functions.
+only PyTorch; the Trainer calls these functions.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def loss_for(objective: str | Mapping[str, Any] | Objective) -> Callable[..., Te
     Parameters
     ----------
     objective
-        A line such as ``"focal:gamma=3 + 0.5*mmce"``, the mapping of ``Objective.from_config``, or
-        an ``Objective``.
+        A string such as ``"focal:gamma=3 + 0.5*mmce"``, the mapping of ``Objective.from_config``,
+        or an ``Objective``.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Calibration inside Lightning: a callback that logs the panel after every validation.
+"""A Lightning callback that logs calibration metrics after every validation epoch.
 
 Needs ``pip install lightning``.
 """

@@ -1,4 +1,4 @@
-"""Predictions and Confidences: the frozen records that everything else consumes."""
+"""Predictions and Confidences: the immutable records that the package works on."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class _Frozen:
 
 
 class Scores(_Frozen):
-    """What a classifier said about N samples of K classes, without knowing what was true.
+    """Scores of a classifier for N samples and K classes, without labels.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ class Scores(_Frozen):
     def sweep(
         self, consume: Callable[[], row_summary.Made] | None = None, *, threads: int | None = None
     ) -> tuple[row_summary.RowSummary, list[row_summary.Made]]:
-        """One pass over the scores: the columns, and what the consumers of blocks made.
+        """One pass over the scores: the columns, and the results of the block consumers.
 
         The columns are kept, so that no other pass is needed for them.
         """
@@ -186,7 +186,7 @@ class Scores(_Frozen):
 
     @property
     def predicted(self) -> Int:
-        """Predicted class of each sample; the first of equals."""
+        """Predicted class of each sample; the first in a tie."""
         return read_only(self._top.predicted)
 
     @property
@@ -247,12 +247,12 @@ class Scores(_Frozen):
         return io.Columns(arrays, self.classes, dict(self.meta))
 
     def save(self, path: str | Path) -> None:
-        """Write npz, Parquet, CSV or safetensors, by the file's ending."""
+        """Write npz, Parquet, CSV or safetensors, chosen by the file extension."""
         io.write(path, self.columns())
 
 
 class Predictions(Scores):
-    """What a classifier said about N samples of K classes, and what was true.
+    """Predictions of a classifier for N samples and K classes, with the true labels.
 
     Parameters
     ----------
@@ -262,11 +262,11 @@ class Predictions(Scores):
         within 1e-3 per row, and are renormalised in float64. A logit may be -inf (probability 0),
         but not a whole row.
     labels
-        Shape (N,), integers from 0 to K - 1, or names out of ``classes``.
+        Shape (N,), integers from 0 to K - 1, or names from ``classes``.
     classes
         The K class names, in the order of the columns.
     meta
-        Where the predictions came from: anything JSON can hold. Saved and loaded with them.
+        Metadata: any JSON-serialisable mapping, saved and loaded with the predictions.
 
     Examples
     --------
@@ -350,7 +350,7 @@ class Predictions(Scores):
         return read_only(self._summary.brier)
 
     def split(self, fraction: float, *, seed: int) -> tuple[Predictions, Predictions]:
-        """Cut into a random part of about ``fraction`` of the samples and the rest.
+        """Split into a random part with about ``fraction`` of the samples and the rest.
 
         >>> p = Predictions(logits=[[1.0, 0.0]] * 10, labels=[0] * 10)
         >>> [len(part) for part in p.split(0.3, seed=0)]
@@ -359,7 +359,9 @@ class Predictions(Scores):
         check_fraction("fraction", fraction, example=0.5)
         check_seed(seed)
         if self.num_samples == 1:
-            raise refuse("split", "needs two samples", "got 1", "Collect more predictions.")
+            raise refuse(
+                "split", "must have at least two samples", "got 1", "Collect more predictions."
+            )
         size = min(max(round(fraction * self.num_samples), 1), self.num_samples - 1)
         order = np.random.default_rng(seed).permutation(self.num_samples)
         return self.take(np.sort(order[:size])), self.take(np.sort(order[size:]))
@@ -374,8 +376,8 @@ class Predictions(Scores):
     ) -> Self:
         """Read npz, Parquet, CSV, safetensors, or a pair ``logits.npy``, ``labels.npy``.
 
-        ``labels`` names the second file of a pair (default: ``labels.npy`` beside the first);
-        ``classes`` gives the class names where the file has none.
+        ``labels`` is the second file of a pair (default: ``labels.npy`` next to the first);
+        ``classes`` sets the class names if the file has none.
         """
         columns = io.read(path, labels)
         return cls(
@@ -386,7 +388,7 @@ class Predictions(Scores):
 
 
 class Confidences(_Frozen):
-    """Top-label confidence and correctness alone, for models that give nothing else.
+    """Top-label confidence and correctness, for models that provide nothing else.
 
     Parameters
     ----------
@@ -407,10 +409,13 @@ class Confidences(_Frozen):
         values = to_floats(confidence, "confidence")
         hits = to_numpy(correct, "correct")
         if values.ndim != 1 or len(values) == 0:
-            rule, advice = "must have shape (N,) with N >= 1", "Pass one confidence a sample."
+            rule, advice = "must have shape (N,) with N >= 1", "Pass one confidence per sample."
             raise refuse("confidence", rule, f"got shape {values.shape}", advice)
         if hits.shape != values.shape:
-            rule, advice = f"must have shape {values.shape} like confidence", "Match the two."
+            rule, advice = (
+                f"must have shape {values.shape}, like confidence",
+                "Check that both come from the same data set.",
+            )
             raise refuse("correct", rule, f"got shape {hits.shape}", advice)
         _check_correct(hits)
         wide = values.astype(np.float64)
@@ -454,7 +459,7 @@ class Confidences(_Frozen):
         )
 
     def save(self, path: str | Path) -> None:
-        """Write npz, Parquet, CSV or safetensors, by the file's ending."""
+        """Write npz, Parquet, CSV or safetensors, chosen by the file extension."""
         arrays = {"confidence": self.confidence, "correct": self.correct}
         io.write(path, io.Columns(arrays, None, dict(self.meta)))
 
@@ -480,7 +485,7 @@ def load(
     labels: str | Path | None = None,
     classes: Sequence[str] | None = None,
 ) -> Predictions | Confidences:
-    """Read whichever of the two records the file holds."""
+    """Read predictions or confidences, whichever the file contains."""
     columns = io.read(path, labels)
     if "confidence" in columns.arrays:
         return Confidences(**_only(columns, path, ("confidence", "correct")), meta=columns.meta)
@@ -526,9 +531,9 @@ def _only(columns: io.Columns, path: str | Path, names: tuple[str, ...]) -> dict
     scores = names[0] != "logits" or {"logits", "probs"} & set(columns.arrays)
     if wrong:
         what = "logits (or probs) and labels" if "logits" in names else "confidence and correct"
-        rule, advice = f"must hold {what} only", "Save one record a file."
+        rule, advice = f"must hold {what} only", "Save one record per file."
         if not scores:
-            rule, advice = f"must hold {what}", "A repair needs the scores of all classes."
+            rule, advice = f"must hold {what}", "Calibrators need the scores of all classes."
         raise refuse(Path(path).name, rule, f"got {wrong[0]!r}", advice)
     needed = [name for name in names if name not in ("logits", "probs", *columns.arrays)]
     if needed or not scores:

@@ -35,7 +35,7 @@ FOLD_SEED = 0
 
 
 class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """A scikit-learn classifier whose probabilities a calibrator has mended.
+    """A scikit-learn classifier with calibrated probabilities.
 
     The calibrator sees ``predict_proba`` of the classifier, or else ``predict_log_proba``, or else
     ``decision_function`` as logits.
@@ -45,12 +45,13 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     estimator
         A classifier; ``LogisticRegression()`` if None.
     method
-        A name out of ``calibrant.calibrators.CALIBRATORS``, or a calibrator, which is copied.
+        A name from ``calibrant.calibrators.CALIBRATORS``, or a calibrator, which is copied.
     cv
         A number of folds (stratified, shuffled by a fixed seed), a scikit-learn splitter, or a list
         of pairs (train, test): the calibrator is fitted on the scores of held-out samples, and the
-        classifier then on all samples. ``"prefit"``: the classifier is fitted already and stays as
-        it is; pass samples it was not trained on. A ``FrozenEstimator`` is always taken as fitted.
+        classifier then on all samples. ``"prefit"``: the classifier is already fitted and is not
+        changed; pass samples it was not trained on. A ``FrozenEstimator`` is always treated as
+        fitted.
 
     Attributes
     ----------
@@ -64,9 +65,9 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     Notes
     -----
     A class with fewer members than folds is held out in as many folds as it has members; a single
-    member is never held out, so every fold's classifier knows every class. Where a split given by
-    the user leaves a class out of the training part, that fold gives it probability 0, and its
-    held-out members tell the calibrator nothing.
+    member is never held out, so every fold's classifier knows every class. If a user-defined split
+    leaves a class out of the training part, that fold gives it probability 0, and its held-out
+    members do not inform the calibrator.
 
     Examples
     --------
@@ -191,19 +192,19 @@ class _Data:
     weights: Float64 | None
 
     def check_classes(self) -> None:
-        """Refuse fewer than two classes: there is nothing to tell apart."""
+        """Reject fewer than two classes."""
         counted = self.y if self.weights is None else self.y[self.weights > 0]
         found = len(np.unique(counted))
         if found < MIN_CLASSES:
-            rule = "must hold two classes or more among the samples of weight above 0"
+            rule = "must have at least two classes among the samples with weight above 0"
             raise refuse("y", rule, f"got {found} class", "Collect samples of another class.")
 
     def fitted(self, estimator: Any) -> Any:
         """A copy of the classifier, fitted on all samples."""
         if self.weights is not None and not has_fit_parameter(estimator, "sample_weight"):
             warnings.warn(
-                f"{type(estimator).__name__}.fit takes no sample_weight, so the weights count for "
-                "the calibrator only.",
+                f"{type(estimator).__name__}.fit takes no sample_weight, so the weights are used "
+                "for the calibrator only.",
                 CalibrationWarning,
                 stacklevel=3,
             )
@@ -237,7 +238,7 @@ class _Data:
                 parts.append(values)
                 all_rows.append(rows)
         if not parts:
-            rule, got = "must hold out samples of classes it trains on", "got no such sample"
+            rule, got = "must hold out samples of classes that it trains on", "got no such sample"
             raise refuse("cv", rule, got, "Try cv=5.")
         rows = np.concatenate(all_rows)
         order = np.argsort(rows, kind="stable")  # of the data, not of the folds
@@ -255,7 +256,7 @@ def _stratified(labels: Int, num_folds: int) -> list[Split]:
     size = np.bincount(labels)[labels]
     folds = min(num_folds, int(size.max()))
     if folds < MIN_CLASSES:
-        rule = "must hold a class of two samples or more for folds"
+        rule = "must have a class with at least two samples for folds"
         got, advice = "got 1 sample of each", "Collect more samples, or use cv='prefit'."
         raise refuse("y", rule, got, advice)
     splitter = StratifiedKFold(folds, shuffle=True, random_state=FOLD_SEED)
@@ -323,7 +324,7 @@ def _positions(y: Any, classes: Any) -> Int:
     found, inverse = np.unique(y, return_inverse=True)
     unknown = [name for name in found.tolist() if name not in place]
     if unknown:
-        rule = "must hold only classes the estimator was fitted on"
+        rule = "must have only classes that the estimator was fitted on"
         raise refuse("y", rule, f"got {unknown[0]!r}", f"It knows {classes.tolist()}.")
     numbers = np.array([place[name] for name in found.tolist()], dtype=np.int64)
     return numbers[inverse]
@@ -373,7 +374,7 @@ def _check_weights(weights: Any, num_samples: int) -> Float64 | None:
     )
     if array.shape != (num_samples,):
         rule, got = f"must have shape ({num_samples},)", f"got shape {array.shape}"
-        raise refuse("sample_weight", rule, got, "Pass one weight a sample.")
+        raise refuse("sample_weight", rule, got, "Pass one weight per sample.")
     if (array < 0).any() or not array.any():
         rule, got = "must not be negative, nor all zero", f"got {array.min():g} … {array.max():g}"
         raise refuse("sample_weight", rule, got, "Drop samples that should not count.")

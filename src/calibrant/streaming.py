@@ -1,13 +1,13 @@
-"""The whole panel in bounded memory: update batch by batch, merge shards, read the result.
+"""All metrics in bounded memory: update batch by batch, merge shards, read the result.
 
-Every sum is a whole number: counts, and values rounded to multiples of 2^-52. Adding whole numbers
-is associative and commutative, so any sharding, any order and any number of threads give the same
-bits. Nothing overflows: up to 2^53 samples every count is exact, and more are refused.
+Every sum is an integer: counts, and values rounded to multiples of 2^-52. Adding integers is
+associative and commutative, so any sharding, any order and any number of threads give bit-identical
+results. Nothing overflows: up to 2^53 samples every count is exact, and more are rejected.
 
 Accuracy, confidence, NLL, Brier, entropy, the equal-width family and classwise ECE equal the
-in-memory values to 1e-9. What needs a ranking (equal-mass bins, AUROC, AURC and their kin, smooth
-ECE) is read from a histogram of log s with 512 cells an octave, in which samples of one cell count
-as ties; ``error_bounds`` says how far off that can be on the data at hand.
+in-memory values to 1e-9. Metrics that need a ranking (equal-mass bins, AUROC, AURC and similar,
+smooth ECE) are read from a histogram of log s with 512 cells per octave, in which samples of one
+cell count as ties; ``error_bounds`` bounds the resulting error on the given data.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from calibrant.metrics._streamed import Streamed, slack
 from calibrant.predictions import Predictions, Scores
 
 # A float32 holds its exponent and the 9 leading bits of its fraction in its upper 18 bits: 512
-# cells an octave of s without taking a logarithm. The cells cover 2^-126 <= s < 2^25; smaller s,
-# 0 included, go to the first cell.
+# cells per octave of s without taking a logarithm. The cells cover 2^-126 <= s < 2^25; smaller s, 0
+# included, go to the first cell.
 CELLS_PER_OCTAVE = 512
 NUM_CELLS = 151 * CELLS_PER_OCTAVE
 _CELL_SHIFT = 14
@@ -200,14 +200,14 @@ def cell_of(odds: Float64) -> Int:
 
 
 class Accumulator:
-    """Accumulates the panel of ``calibrant.measure`` in memory that does not grow with N.
+    """Accumulates the metrics of ``calibrant.measure`` in memory that does not grow with N.
 
     Parameters
     ----------
     num_classes
-        K; fixed, so that a batch of another shape is refused.
+        Number of classes K; batches of another shape are rejected.
     bins
-        Equal-width bins of the ECE family.
+        Number of equal-width bins of the ECE family.
 
     Examples
     --------
@@ -244,7 +244,7 @@ class Accumulator:
             if labels is None:
                 raise refuse(
                     "labels",
-                    "are needed with logits or probs",
+                    "are required with logits or probs",
                     "got none",
                     "Pass labels=… of the batch.",
                 )
@@ -268,7 +268,7 @@ class Accumulator:
             rule, advice = "must be Predictions", "Or pass logits=… (or probs=…) and labels=…."
             raise refuse("batch", rule, f"got {type(predictions).__name__}", advice)
         if predictions.num_classes != self.num_classes:
-            rule = f"must have {self.num_classes} classes like the batches before"
+            rule = f"must have {self.num_classes} classes, like the batches before"
             got = f"got {predictions.num_classes}"
             raise refuse("batch", rule, got, "Use one accumulator for each set of classes.")
 
@@ -279,7 +279,7 @@ class Accumulator:
             raise refuse("accumulator", rule, got, "Start another one.")
 
     def merge(self, other: Accumulator) -> Accumulator:
-        """Add what another accumulator has seen to this one, and return this one."""
+        """Merge another accumulator into this one, and return this one."""
         if (self.num_classes, self.bins) != (other.num_classes, other.bins):
             rule = f"must have {self.num_classes} classes and {self.bins} bins"
             got = f"got {other.num_classes} classes and {other.bins} bins"
@@ -322,13 +322,13 @@ class Accumulator:
         return {"bins": self.bins, "norm": check_norm(norm), "binning": binning}
 
     def error_bounds(self, *, norm: float = 1, binning: Binning = "width") -> dict[str, float]:
-        """How far each value of ``result`` can be from the one computed in memory.
+        """Largest possible difference of each value of ``result`` from the one computed in memory.
 
-        The bounds hold whatever the data, and come from the data: for each metric that is read from
-        the histogram, from the least and the largest value that any order of the samples within
-        their cells could have (smooth ECE: any confidences within the cells). They are tight where
-        cells hold few samples each, and wide where many crowd into one. The other metrics are exact
-        to rounding: 1e-9, relative where the value is above 1.
+        The bounds always hold and are computed from the data: for each metric that is read from the
+        histogram, from the smallest and the largest value that any order of the samples within
+        their cells could give (smooth ECE: any confidences within the cells). They are tight when
+        cells hold few samples each, and wide when many samples share one. The other metrics are
+        exact to rounding: 1e-9, relative where the value is above 1.
 
         Undefined and infinite values are so in memory too, and have the bound 0. Debiased ECE of so
         few samples that it may be undefined in memory has the bound infinity.
@@ -345,7 +345,7 @@ class Accumulator:
 
     def _need_samples(self) -> None:
         if not self.num_samples:
-            raise InputError("The accumulator has seen no sample yet; call update first.")
+            raise InputError("The accumulator has no samples yet; call update first.")
 
 
 # Values of a batch read from Parquet: large enough to keep the threads busy, small enough that the
@@ -373,7 +373,7 @@ class ParquetShards:
 
     @classmethod
     def open(cls, paths: Sequence[str | Path]) -> Self:
-        """Look at the columns and metadata of all files; refuse what is no set of predictions."""
+        """Read the columns and metadata of all files; reject files without predictions."""
         import pyarrow.parquet as pq
 
         files = tuple(Path(path) for path in paths)
@@ -450,8 +450,8 @@ def accumulate_parquet(
 ) -> Accumulator:
     """Accumulate Parquet files that may be larger than memory.
 
-    Columns are those of ``Predictions.load``. ``progress`` is called with rows done and rows in
-    all.
+    Columns are those of ``Predictions.load``. ``progress`` is called with the rows done and the
+    total.
     """
     shards = ParquetShards.open(paths)
     if not shards.labelled:
@@ -501,7 +501,7 @@ def _check_alike(files: Sequence[Path], schemas: Sequence[Any]) -> None:
 
 def _unlike(first: Path, other: Path) -> InputError:
     rule = f"must all have the columns, types and class names of {first.name}"
-    return refuse("paths", rule, f"got others in {other.name}", "Mend that shard.")
+    return refuse("paths", rule, f"got others in {other.name}", "Fix that shard.")
 
 
 def _check_scores(names: Sequence[str]) -> None:

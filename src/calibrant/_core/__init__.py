@@ -1,1 +1,1 @@
-"""What knows nothing of calibration: checks, arrays, files, memory, signals, text, score rows."""
+"""Helpers: checks, arrays, files, memory, signals, formatting, score rows."""

@@ -1,6 +1,6 @@
-"""Arrays from anywhere to NumPy, and cache-sized chunks of rows on all cores.
+"""Convert any array to NumPy, and process cache-sized chunks of rows on all cores.
 
-Torch, JAX and the like are recognised by what they can do, so none of them is imported here.
+Arrays of torch, JAX and similar libraries are recognised by their methods, so none is imported.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def over_chunks(
     *,
     threads: int | None = None,
 ) -> list[Result]:
-    """Run ``work`` on interleaved chunks of rows, one call a core; return each call's result.
+    """Run ``work`` on interleaved chunks of rows, one call per core; return each call's result.
 
     NumPy frees the interpreter lock inside its loops, so threads share the cores without copies.
     """

@@ -1,6 +1,6 @@
-"""Errors and argument checks: the one door through which outside values enter.
+"""Errors and argument checks: all user input is validated here.
 
-Every message names the argument, the rule, what came, and what to do next.
+Every message names the argument, the rule, the value it got, and what to do next.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 
 class InputError(ValueError):
-    """A value, array or file that Calibrant refuses, with the reason and the next step."""
+    """Invalid value, array or file, with the reason and the next step."""
 
 
 class NotFittedError(InputError):
@@ -21,11 +21,11 @@ class NotFittedError(InputError):
 
 
 class ConvergenceError(RuntimeError):
-    """A fit did not reach the optimum of its objective, so no answer is given."""
+    """A fit did not reach the optimum of its objective, so there is no result."""
 
 
 class CalibrationWarning(UserWarning):
-    """A fit has an answer, but one its user should know something about."""
+    """A fit succeeded, but with a caveat."""
 
 
 def refuse(argument: str, rule: str, got: str | None, advice: str) -> InputError:
@@ -74,7 +74,7 @@ def check_bins(bins: int) -> int:
 
 
 def is_number(value: object) -> bool:
-    """Whether ``value`` is a real number, and not a truth value."""
+    """Whether ``value`` is a real number and not a bool."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
@@ -116,7 +116,7 @@ def check_at_least(
 ) -> float:
     """Return ``value`` if it is a finite number of at least ``least``.
 
-    ``otherwise`` says what else the caller would have taken.
+    ``otherwise`` names the alternatives that the caller accepts.
     """
     if not is_number(value) or not least <= value < math.inf:
         rule = f"must be a finite number of at least {least:g}{otherwise}"
@@ -125,30 +125,30 @@ def check_at_least(
 
 
 def check_seed(seed: int) -> int:
-    """Return ``seed`` if a random generator takes it."""
+    """Return ``seed`` if it is a valid seed."""
     return check_count("seed", seed, least=0, most=2**63 - 1, example=0)
 
 
 def check_share_or_count(
     name: str, value: object, *, example: float, written: str | None = None
 ) -> float | int:
-    """Return ``value``: a whole number counts samples, one with a decimal point is a share.
+    """Return ``value``: an integer is a number of samples, a float a fraction.
 
-    ``written`` is what the user wrote, where that is another thing.
+    ``written`` is what the user wrote, if it differs.
     """
     if isinstance(value, float) and 0 < value < 1:
         return value
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         return value
-    rule = "must be a share between 0 and 1, or a whole number of samples"
+    rule = "must be a fraction between 0 and 1, or an integer number of samples"
     got = f"got {value!r}" if written is None else f"got {written!r}"
     raise refuse(name, rule, got, f"Try {example:g} or 5000.")
 
 
 def check_folds(folds: int, num_samples: int) -> int:
-    """Return ``folds`` if so many samples can be cut into them."""
+    """Return ``folds`` if there are enough samples for it."""
     if num_samples < 2:  # noqa: PLR2004
-        rule, advice = "must hold two samples or more for folds", "Collect more predictions."
+        rule, advice = "must have at least two samples for folds", "Collect more predictions."
         raise refuse("p", rule, f"got {num_samples}", advice)
     check_count("folds", folds, least=2, most=1_000_000_000, example=min(5, num_samples))
     if folds > num_samples:

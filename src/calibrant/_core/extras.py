@@ -1,4 +1,4 @@
-"""Packages that only some users need: imported when needed, or a sentence on how to get them."""
+"""Optional packages: imported when needed, with an error that says how to install them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def import_extra(module: str, user: str) -> Any:
 
 
 def need_extra(package: str, user: str) -> None:
-    """Refuse at once, where the import itself happens later or elsewhere."""
+    """Fail early if a package that is imported later is missing."""
     if not has_package(package):
         raise _missing(package, user)
 

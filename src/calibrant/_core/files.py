@@ -1,7 +1,7 @@
-"""Reading and writing files so that nothing is lost and nothing hostile gets in.
+"""Reading and writing files safely.
 
-Files come from outside and are treated as hostile: nothing is unpickled, only regular files are
-opened, and what they need is compared with the memory that is left before anything is allocated.
+Files are untrusted: nothing is unpickled, only regular files are opened, and their memory needs are
+compared with the available memory before anything is allocated.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from calibrant._core.memory import in_bytes
 from calibrant._core.stopping import removed_on_stop
 
 TEMPORARY = ".tmp"  # ending of files that are not finished
-# Of folders that cannot be flushed: some network disks, and folders that may not be listed.
+# Errors of folders that cannot be flushed: some network disks, and unreadable folders.
 NO_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 # What the libraries that read files raise when a file is damaged.
 DAMAGE: tuple[type[Exception], ...] = (
@@ -57,11 +57,11 @@ DAMAGE: tuple[type[Exception], ...] = (
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary name that becomes ``path`` at the end: a reader never sees half a file.
+    """Write to a temporary name and rename it at the end: readers never see half a file.
 
-    The one way in which this package writes files. The contents reach the disk before the name
-    does, so that this holds after a power cut too. A link is followed, and the permissions of a
-    file that is replaced are kept; a device, a pipe or a folder is refused.
+    All files of this package are written this way. The contents are flushed to disk before the
+    rename, so this also holds after a power cut. Links are followed, and the permissions of a
+    replaced file are kept. Devices, pipes and folders are rejected.
     """
     target = writable(path)
     name = f".{target.stem}-{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}"
@@ -84,7 +84,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def _flush(path: Path) -> None:
-    """Wait until a file, or the list of the files in a folder, is on the disk."""
+    """Flush a file or a folder to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -99,7 +99,7 @@ def write_bytes(path: str | Path, content: bytes | memoryview) -> None:
 
 
 def writable(path: str | Path) -> Path:
-    """Where a file of this name is written, after links; refuses what is not a regular file."""
+    """The path to write to after following links; rejects anything but a regular file."""
     target = _resolved(Path(path))
     if target.exists() and not target.is_file():
         rule, advice = "must be a regular file or a new name", "Choose another name."
@@ -108,7 +108,7 @@ def writable(path: str | Path) -> Path:
 
 
 def check_regular(path: Path) -> None:
-    """Refuse to open what is not a regular file: a pipe would wait, a device may never end."""
+    """Reject anything but a regular file: a pipe would block, a device may never end."""
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file. Check the path and the working directory.")
     if not path.is_file():
@@ -117,7 +117,7 @@ def check_regular(path: Path) -> None:
 
 
 def read_text(path: Path, *, most: int) -> str:
-    """A small text file: regular, UTF-8, and of at most so many bytes."""
+    """The contents of a small UTF-8 text file of at most ``most`` bytes."""
     check_regular(path)
     with path.open("rb") as stream:
         data = stream.read(most + 1)
@@ -132,7 +132,7 @@ def read_text(path: Path, *, most: int) -> str:
 
 
 def read_json(path: Path, *, most: int = 1 << 20) -> Any:
-    """What a small JSON file holds; whatever is wrong with it is one error."""
+    """The contents of a small JSON file; any defect raises one error."""
     try:
         return json.loads(read_text(path, most=most))
     except InputError:
@@ -143,7 +143,7 @@ def read_json(path: Path, *, most: int = 1 << 20) -> Any:
 
 
 def same_file(a: Path, b: Path) -> bool:
-    """Whether two paths lead to one file, through links too."""
+    """Whether two paths lead to the same file, following links."""
     return _resolved(a) == _resolved(b) or (a.exists() and b.exists() and a.samefile(b))
 
 
@@ -166,7 +166,7 @@ def _kind_of(path: Path) -> str:
 
 
 def npy_bytes(array: NDArray[Any]) -> bytes:
-    """An array as a .npy file; ``numpy.save`` to a file does not say why a disk refuses it."""
+    """Write an array as a .npy file; ``numpy.save`` does not say why a write failed."""
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=False)
     return buffer.getvalue()
@@ -174,7 +174,7 @@ def npy_bytes(array: NDArray[Any]) -> bytes:
 
 @contextmanager
 def clear_errors(where: str | Path, kind: str, *more: type[Exception]) -> Iterator[None]:
-    """Turn the many errors of damaged files, and ``more``, into one sentence."""
+    """Turn the many errors of damaged files, and ``more``, into one error."""
     name = where if isinstance(where, str) else where.name
     try:
         yield
@@ -186,7 +186,7 @@ def clear_errors(where: str | Path, kind: str, *more: type[Exception]) -> Iterat
 
 
 def damaged(where: str, what: str) -> InputError:
-    """The error for a file that is not what its name promises."""
+    """The error for a file that does not match its extension."""
     return InputError(
         f"{where} {what}. The file is damaged, cut short or of another kind; download or save it "
         "again."

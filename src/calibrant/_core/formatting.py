@@ -1,4 +1,4 @@
-"""How numbers and tables look as text and as HTML."""
+"""Numbers and tables as text and HTML."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def show_p(value: float) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of cells as text with straight columns; empty columns are dropped.
+    """Rows of cells as aligned text; empty columns are dropped.
 
     >>> print(aligned([["a", "", "bb"], ["ccc", "", "d"]]))
     a    bb
@@ -99,7 +99,7 @@ def _full_columns(rows: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
 
 
 def json_number(value: float) -> float | str | None:
-    """What JSON can hold: None for undefined, "inf" for infinite."""
+    """A JSON value: None for undefined, "inf" for infinite."""
     if math.isnan(value):
         return None
     return value if math.isfinite(value) else str(value)

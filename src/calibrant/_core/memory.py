@@ -1,4 +1,4 @@
-"""How much memory this process may still take, and the refusal of what would not fit."""
+"""How much memory is available to this process, and a check that data fit."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ UNKNOWN = 64 << 30
 SMALL = 1 << 20  # not worth the millisecond that the question takes
 
 
-def check_size(needed: int, where: str, advice: str = "Free some, or read a part of it.") -> None:
-    """Refuse, before allocation, what the memory that is left cannot hold.
+def check_size(
+    needed: int, where: str, advice: str = "Free some memory, or read only part of it."
+) -> None:
+    """Fail, before allocation, if data do not fit into the available memory.
 
     >>> check_size(1, "a.npz")
     """
@@ -26,13 +28,13 @@ def check_size(needed: int, where: str, advice: str = "Free some, or read a part
     available = available_memory()
     if needed > available:
         raise InputError(
-            f"{where} needs {in_bytes(needed)} of memory, but {in_bytes(available)} are available; "
-            f"refused before allocation. {advice}"
+            f"{where} needs {in_bytes(needed)} of memory, but only {in_bytes(available)} are "
+            f"available. {advice}"
         )
 
 
 def in_bytes(size: int) -> str:
-    """A number of bytes in a unit that can be read.
+    """A number of bytes in a readable unit.
 
     >>> in_bytes(1023), in_bytes(3 << 29), in_bytes(10**15)
     ('1,023 bytes', '1.5 GiB', '931,322.6 GiB')
@@ -44,7 +46,7 @@ def in_bytes(size: int) -> str:
 
 
 def available_memory() -> int:
-    """Bytes that this process may still take.
+    """Bytes still available to this process.
 
     The least of what the machine has free, what the container leaves, and what the limit of the
     process on its address space leaves.

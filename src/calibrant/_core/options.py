@@ -32,7 +32,10 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
     for text in texts:
         key, sign, value = text.partition("=")
         if not sign or not key or key in found:
-            rule, advice = "must read key=value, each key once", "Write for example bins=10."
+            rule, advice = (
+                "must have the form key=value, each key once",
+                "Write for example bins=10.",
+            )
             raise refuse("option", rule, f"got {text!r}", advice)
         found[key] = parse_value(value)
     return found

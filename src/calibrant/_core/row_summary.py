@@ -1,4 +1,4 @@
-"""One pass over the rows of a score matrix: everything the metrics need, at O(N) memory.
+"""One pass over the rows of a score matrix: everything the metrics need, in O(N) memory.
 
 For each row let ``t`` be the predicted class (the first of equals) and
 
@@ -99,12 +99,12 @@ def summarise_rows(
     total: Float64 | None = None,
     threads: int | None = None,
 ) -> tuple[RowSummary, list[Made]]:
-    """Make the O(N) columns of a score matrix in one pass over it.
+    """Compute the O(N) columns of a score matrix in one pass.
 
     ``predicted`` (with many classes) and ``total`` (sums of rows of probabilities) are what the
     checks found. Without labels, the columns of the label are those of the predicted class.
 
-    ``consume`` makes a consumer of blocks, one a thread; they are returned. Consumers that add
+    ``consume`` makes a consumer of blocks, one per thread; they are returned. Consumers that add
     whole numbers, or write to their own rows, give results that no number of threads changes.
     """
     num_rows, num_classes = scores.shape

@@ -1,4 +1,4 @@
-"""What scores, labels, classes and metadata must be; each fault is refused with a sentence."""
+"""Validation of scores, labels, classes and metadata, with an error that explains each fault."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from calibrant._core.checks import InputError, near_name, refuse
 # Softmax outputs in float16 or float32, or rounded to four decimals, still pass.
 SUM_TOLERANCE = 1e-3
 MIN_CLASSES = 2
-IF_LOGITS = "If these are logits, say so: logits=…, or columns logit_0, logit_1 …"
+IF_LOGITS = "If these are logits, pass them as logits=… or name the columns logit_0, logit_1 …"
 TWO_COLUMNS = (
-    "For one score a sample write both columns, prob_0 and prob_1 (in Python: "
+    "For one score per sample, save both columns, prob_0 and prob_1 (in Python: "
     "Predictions.from_binary)."
 )
 
 
 def check_matrix(scores: Float, name: str) -> None:
-    """Refuse what is not (N, K) with a sample and two classes."""
+    """Reject scores that are not (N, K) with at least one sample and two classes."""
     if scores.ndim != MIN_CLASSES:
-        rule = "must have shape (N, K): a row a sample, a column a class"
+        rule = "must have shape (N, K): one row per sample, one column per class"
         raise refuse(name, rule, f"got shape {scores.shape}", TWO_COLUMNS)
     if scores.shape[0] == 0:
         advice = "Check the filter or the path that produced it."
@@ -42,7 +42,7 @@ def check_classes(classes: Sequence[str] | None, num_classes: int) -> tuple[str,
         raise refuse("classes", "must be a list of names", f"got {classes!r}", "Pass a list.")
     names = tuple(str(name) for name in classes)
     if len(names) != num_classes or len(set(names)) != num_classes:
-        rule = f"must be {num_classes} different names, one a column"
+        rule = f"must be {num_classes} different names, one per column"
         got = f"got {len(names)} names, {len(set(names))} different"
         raise refuse("classes", rule, got, "Name every column once.")
     return names
@@ -52,12 +52,17 @@ def check_labels(labels: Any, shape: tuple[int, ...], classes: tuple[str, ...] |
     num_samples, num_classes = shape
     array = to_numpy(labels, "labels")
     if array.shape != (num_samples,):
-        rule = f"must have shape ({num_samples},): one label a row of the scores"
-        raise refuse("labels", rule, f"got shape {array.shape}", "Check that both are of one set.")
+        rule = f"must have shape ({num_samples},): one label per row of the scores"
+        raise refuse(
+            "labels",
+            rule,
+            f"got shape {array.shape}",
+            "Check that both come from the same data set.",
+        )
     if array.dtype.kind in "UST" or _all_texts(array):
         array = _index_of_names(array, classes)
     if array.dtype.kind not in "biu":
-        rule, advice = "must be integers", "Save labels as whole numbers, counted from 0."
+        rule, advice = "must be integers", "Save labels as integers starting at 0."
         raise refuse("labels", rule, f"got dtype {array.dtype}", advice)
     low, high = array.min(), array.max()
     if low < 0 or high >= num_classes:
@@ -74,8 +79,8 @@ def _all_texts(array: Any) -> bool:
 
 def _index_of_names(array: Any, classes: tuple[str, ...] | None) -> Int:
     if classes is None:
-        rule = "must be integers, or names out of classes"
-        advice = "Save labels as whole numbers, counted from 0 (in Python also: classes=[…])."
+        rule = "must be integers, or names listed in classes"
+        advice = "Save labels as integers starting at 0 (or pass classes=[…] in Python)."
         raise refuse("labels", rule, "got names without classes", advice)
     index = {name: k for k, name in enumerate(classes)}
     try:
@@ -84,15 +89,15 @@ def _index_of_names(array: Any, classes: tuple[str, ...] | None) -> Int:
         raise refuse(
             "labels",
             "must be names",
-            f"got bytes that are no text ({error})",
-            "Save names as text.",
+            f"got bytes that are not valid text ({error})",
+            "Save names as strings.",
         ) from error
     names, inverse = np.unique(texts, return_inverse=True)
     unknown = [str(name) for name in names if name not in index]
     if unknown:
         raise refuse(
             "labels",
-            "must be names out of classes",
+            "must be names listed in classes",
             f"got {unknown[0]!r}",
             near_name(unknown[0], classes),
         )
@@ -100,7 +105,7 @@ def _index_of_names(array: Any, classes: tuple[str, ...] | None) -> Int:
 
 
 def check_logits(logits: Float) -> Int | None:
-    """Refuse NaN, +inf and rows of -inf; return the predicted classes if the look found them."""
+    """Reject NaN, +inf and rows of -inf; return the predicted classes if they were computed."""
     predicted, bad = row_summary.predict_and_check(logits)
     if bad is not None:
         raise _bad_logit(logits[bad].max(), bad)
@@ -109,18 +114,18 @@ def check_logits(logits: Float) -> Int | None:
 
 def _bad_logit(value: Any, row: int) -> InputError:
     if np.isnan(value):
-        rule, advice = "must not hold NaN", "Find the layer that overflowed; drop or mend the row."
+        rule, advice = "must not hold NaN", "Find the layer that overflowed; drop or fix the row."
     elif value > 0:
         rule = "must not hold +inf"
         advice = "If these are log-odds of 100 % certainty, use a large finite number."
     else:
         rule = "must have a finite entry in each row"
-        advice = "A row of -inf gives every class probability 0; mend the row."
+        advice = "A row of -inf gives every class probability 0; fix the row."
     return refuse("logits", rule, f"got {value} in row {row}", advice)
 
 
 def check_probs(probs: Float) -> tuple[Int | None, Float64]:
-    """Refuse what is not a row of probabilities; return predicted classes (if cheap) and sums."""
+    """Reject rows that are not probabilities; return predicted classes (if cheap) and sums."""
     wide = probs.shape[1] > row_summary.NARROW_CLASSES
     predicted = np.empty(len(probs), dtype=np.int64) if wide else None
     sums = np.empty(len(probs))
@@ -155,5 +160,5 @@ def frozen_meta(meta: Mapping[str, Any] | None) -> Mapping[str, Any]:
     try:
         return MappingProxyType(json.loads(json.dumps(dict(meta or {}), allow_nan=False)))
     except (TypeError, ValueError) as error:
-        rule, advice = "must be a mapping that JSON can hold", "Use strings, numbers and lists."
+        rule, advice = "must be a JSON-serialisable mapping", "Use strings, numbers and lists."
         raise refuse("meta", rule, f"got {error}", advice) from error

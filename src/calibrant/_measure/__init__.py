@@ -1,4 +1,4 @@
-"""measure() and compare(): what this package is for, as one table each.
+"""measure() and compare().
 
 The package is private because its functions are ``calibrant.measure`` and ``calibrant.compare``: a
 module of that name would hide them.

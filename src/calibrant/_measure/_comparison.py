@@ -30,14 +30,14 @@ MARKS = "* best of its metric; = these samples cannot tell it from the best."
 
 @dataclass(frozen=True)
 class Comparison:
-    """Models side by side on the same samples; prints as tables, with a verdict in words."""
+    """Comparison of models on the same samples; prints as tables, with a verdict in words."""
 
     num_samples: int
     values: Mapping[str, Mapping[str, float]]
     differences: Sequence[Difference]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; what is undefined is None."""
+        """Plain data for JSON; undefined values are None."""
         return {
             "num_samples": self.num_samples,
             "values": {
@@ -54,13 +54,13 @@ class Comparison:
         }
 
     def to_arrow(self) -> pa.Table:
-        """One row a difference."""
+        """One row per difference."""
         import pyarrow as pa
 
         return pa.Table.from_pylist([vars(difference) for difference in self.differences])
 
     def verdict(self, difference: Difference) -> str:
-        """Who is better, or that these samples cannot tell."""
+        """Which model is better, or that the samples cannot tell."""
         alpha = 1 - difference.level
         if math.isnan(difference.adjusted):
             return "undefined"
@@ -80,7 +80,7 @@ class Comparison:
         return "\n".join([self._size, "", aligned(values), "", aligned(differences), "", *words])
 
     def _repr_html_(self) -> str:
-        """The same tables for notebooks, with everything escaped."""
+        """The same tables as HTML for notebooks."""
         values, differences, words = self._shown
         return in_html(self._size, values, "") + in_html("", differences, " ".join(words))
 
@@ -104,7 +104,7 @@ class Comparison:
 
     @property
     def _told(self) -> list[Difference]:
-        """The differences that these samples tell from chance."""
+        """The significant differences."""
         return [d for d in self.differences if d.adjusted < 1 - d.level]
 
     def _counts_by_metric(self) -> list[str]:
@@ -150,7 +150,7 @@ class Comparison:
 
     @property
     def notes(self) -> list[str]:
-        """What has to be known to read the intervals of biased estimates."""
+        """A note on the intervals of biased estimates."""
         if not any(m.METRICS[d.metric].plug_in for d in self.differences):
             return []
         return [BIAS_NOTE]
@@ -192,7 +192,7 @@ class Comparison:
                 "these metrics."
             )
         if len(told) == len(self.differences):
-            return f"N = {in_samples(self.num_samples)} tell them apart on every metric."
+            return f"N = {in_samples(self.num_samples)} tell these models apart on every metric."
         return (
             f"N = {in_samples(self.num_samples)} tell {len(told)} of {len(self.differences)} "
             "differences from chance; for the others they cannot."
@@ -212,9 +212,8 @@ def compare(
 ) -> Comparison:
     """Compare models on the same samples: paired differences, intervals, corrected p-values.
 
-    Samples are resampled together for all models, so what they share cancels. P-values are
-    corrected for the number of differences in the table (Holm). Labels must agree where the models
-    give them.
+    All models are resampled together, so shared noise cancels. P-values are corrected for the
+    number of differences in the table (Holm). The labels of the models must agree.
 
     Examples
     --------
@@ -263,12 +262,12 @@ def _check_comparable(models: Mapping[str, Predictions | Confidences]) -> None:
     (first_name, first), *others = models.items()
     for name, p in others:
         if p.num_samples != first.num_samples:
-            rule = "must hold the same samples"
+            rule = "must contain the same samples"
             got = f"got {first.num_samples:,} in {first_name!r} and {p.num_samples:,} in {name!r}"
-            raise refuse("models", rule, got, "Predict the same test set with each.")
+            raise refuse("models", rule, got, "Use the same test set for every model.")
         if not isinstance(first, Predictions) or not isinstance(p, Predictions):
             continue
         if (first.labels != p.labels).any():
-            rule = "must hold the same samples in the same order"
+            rule = "must contain the same samples in the same order"
             got = f"got different labels in {first_name!r} and {name!r}"
             raise refuse("models", rule, got, "Sort both by sample id before comparing.")

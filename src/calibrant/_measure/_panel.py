@@ -30,11 +30,11 @@ SHOWN_BOUND = 5e-5
 
 @dataclass(frozen=True)
 class Panel:
-    """What was measured: a value, and where asked for an interval, a metric.
+    """Measured metrics, with intervals if they were requested.
 
     Prints as a table; ``panel["ece"]`` is a value; ``to_dict`` and ``to_arrow`` give data. Values
-    are fractions; the table prints per cent where people expect it. ``error_bounds`` are those of a
-    stream: how far its values can be from the ones computed in memory.
+    are fractions; the table shows percentages where they are customary. ``error_bounds`` are set
+    for streams: how far a value can be from the one computed in memory.
     """
 
     num_samples: int
@@ -58,7 +58,7 @@ class Panel:
         return self.measured[name]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; what is undefined is None, what is infinite the text "inf"."""
+        """Plain data for JSON; undefined values are None, infinite ones the string "inf"."""
         rows = {
             name: {
                 "value": json_number(f.value),
@@ -88,7 +88,7 @@ class Panel:
         return bounds_note({name: self.error_bounds[name] for name in self})
 
     def to_arrow(self) -> pa.Table:
-        """One row a metric: metric, value, low, high, better."""
+        """One row per metric: metric, value, low, high, better."""
         import pyarrow as pa
 
         found = self.measured.values()
@@ -107,7 +107,7 @@ class Panel:
         return f"{self._size}\n\n{aligned(self._rows)}{note}"
 
     def _repr_html_(self) -> str:
-        """The same table for notebooks, with everything escaped."""
+        """The same table as HTML for notebooks."""
         return in_html(self._size, self._rows, self.note)
 
     @property
@@ -154,12 +154,12 @@ def measure(  # noqa: PLR0913 - all but the first are keywords with defaults
     intervals
         Whether to compute intervals: about a second at N = 10,000.
     metrics
-        Names out of ``calibrant.metrics.METRICS``; the default panel has 18.
+        Names from ``calibrant.metrics.METRICS``; by default a set of 18.
     bins, norm, binning
-        Of the ECE family. ``norm`` and ``binning`` apply to ``ece`` alone; metrics that are defined
+        Number of bins of the ECE family, and norm and binning of ``ece``. Metrics that are defined
         by their binning keep it.
     level, replicates, seed
-        Of the intervals.
+        Confidence level, number of bootstrap replicates, and seed.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""Calibrators: repair a model's probabilities after training.
+"""Post-hoc calibrators.
 
-``fit`` on predictions the model was not trained on, ``transform`` any others:
+``fit`` on predictions for samples that the model was not trained on, then ``transform`` others:
 
 >>> from calibrant.examples import load_example
 >>> from calibrant.calibrators import TemperatureScaling

@@ -1,4 +1,4 @@
-"""What all calibrators share: fit, transform, groups, weights, export."""
+"""Base class of all calibrators: fit, transform, groups, weights, export."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ ONE_SAMPLE = 1 + 1e-6
 
 
 class Learner:
-    """A dataclass whose constructor stores and whose learned attributes end in ``_``."""
+    """A dataclass whose constructor only stores, and whose fitted attributes end in ``_``."""
 
     def params(self) -> dict[str, Any]:
-        """What the constructor was given."""
+        """The constructor arguments."""
         return {f.name: getattr(self, f.name) for f in self.fields()}
 
     @classmethod
@@ -43,7 +43,7 @@ class Learner:
         return type(self)(**{name: _cloned(value) for name, value in self.params().items()})
 
     def forget(self) -> None:
-        """Drop what was learned."""
+        """Reset the fit."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
 
@@ -57,15 +57,16 @@ class Learner:
 class Calibrator(Learner):
     """Base of all calibrators that turn predictions into predictions.
 
-    Subclasses are dataclasses: the constructor stores, ``fit`` checks and learns, and what is
-    learned ends in ``_``. They write ``check`` (the parameters), ``_learn`` and ``forward``.
+    Subclasses are dataclasses: the constructor stores, ``fit`` validates and fits, and fitted
+    attributes end in ``_``. They implement ``check`` (the parameters), ``_learn`` and
+    ``forward``.
     """
 
     keeps_argmax: bool = False
     """Whether ``transform`` never changes the predicted class."""
     gives: ClassVar[Literal["logits", "probs"]] = "logits"
     learned: ClassVar[Mapping[str, tuple[str | int, ...]]] = {}
-    """Names and shapes of what is learned; K stands for the number of classes."""
+    """Names and shapes of the fitted attributes; K is the number of classes."""
 
     num_classes_: int | None
     classes_: tuple[str, ...] | None
@@ -74,19 +75,19 @@ class Calibrator(Learner):
     # --- fit ----------------------------------------------------------------------------------
 
     def fit(self, p: Predictions, *, weights: Any = None, groups: Any = None) -> Self:
-        """Learn from predictions with labels.
+        """Fit to predictions with labels.
 
         Parameters
         ----------
         p
-            Predictions the model was not trained on.
+            Predictions for samples that the model was not trained on.
         weights
-            Shape (N,), how often each sample counts: a weight of 2 does the same as having the
-            sample twice. Penalties and priors weigh as much as a fixed number of samples, so
-            weights that are meant as ratios should have a mean of 1.
+            Shape (N,), how often each sample counts: a weight of 2 is the same as including the
+            sample twice. Penalties and priors count as a fixed number of samples, so weights that
+            are meant as ratios should have a mean of 1.
         groups
-            Shape (N,), a name or number a sample. A calibrator is fitted to each group
-            (``groups_`` holds them by name) and ``transform`` then needs the groups too.
+            Shape (N,), a name or integer per sample. One calibrator is fitted per group
+            (``groups_`` holds them by name), and ``transform`` then needs the groups too.
         """
         check_predictions(p)
         self.check()
@@ -120,13 +121,13 @@ class Calibrator(Learner):
         self.num_classes_, self.classes_ = p.num_classes, p.classes
 
     def check(self) -> None:
-        """Refuse parameters that make no sense."""
+        """Validate the parameters."""
 
     def _learn(self, p: Predictions, weights: Float64 | None) -> None:
         raise NotImplementedError
 
     def check_learned(self) -> None:
-        """Refuse learned values, read from a file, that no fit gives."""
+        """Reject fitted values, read from a file, that no fit can produce."""
 
     @property
     def is_fitted(self) -> bool:
@@ -136,14 +137,14 @@ class Calibrator(Learner):
     def _need_fit(self) -> None:
         if not self.is_fitted:
             name = type(self).__name__
-            raise NotFittedError(f"{name} has learned nothing yet; call fit(predictions) first.")
+            raise NotFittedError(f"{name} is not fitted yet; call fit(predictions) first.")
 
     # --- transform ----------------------------------------------------------------------------
 
     def transform(self, p: Record, *, groups: Any = None) -> Record:
         """Return calibrated scores, or calibrated predictions for predictions.
 
-        Labels are carried over, never looked at.
+        Labels are carried over but not used.
         """
         self._need_fit()
         check_scores(p)
@@ -154,21 +155,23 @@ class Calibrator(Learner):
             scores = self.apply(p)
         else:
             advice = "Fit with groups=… as well, or leave it out."
-            raise refuse("groups", "belongs to a fit by groups", None, advice)
+            raise refuse("groups", "needs a calibrator fitted with groups", None, advice)
         return p.with_scores(self.gives, scores)
 
     def fit_transform(self, p: Predictions, *, weights: Any = None) -> Predictions:
-        """Fit on predictions and return them calibrated. Optimistic: the labels were seen."""
+        """Fit on predictions and return them calibrated; optimistic, as the labels were used."""
         return self.fit(p, weights=weights).transform(p)
 
     def _apply_by_group(self, p: Scores, groups: Any) -> Float:
         if groups is None:
-            advice = "Pass groups=… with a name a sample."
-            raise refuse("groups", "is needed after a fit by groups", "got none", advice)
+            advice = "Pass groups=… with one name per sample."
+            raise refuse(
+                "groups", "is required for a calibrator fitted with groups", "got none", advice
+            )
         names = _check_groups(groups, p.num_samples)
         unknown = [name for name, _ in _members(names) if name not in self.groups_]
         if unknown:
-            rule = f"must be among those of the fit ({', '.join(self.groups_)})"
+            rule = f"must be among the groups of the fit ({', '.join(self.groups_)})"
             raise refuse("groups", rule, f"got {unknown[0]!r}", "Fit with samples of every group.")
         return put_together(
             [(mask, self.groups_[name].apply(p.take(mask))) for name, mask in _members(names)]
@@ -192,7 +195,7 @@ class Calibrator(Learner):
         return out
 
     def _as(self, dtype: np.dtype[Any]) -> Any:
-        """The learned arrays in the precision of the scores."""
+        """The fitted arrays in the precision of the scores."""
         if dtype == np.float64:
             return self
         light = self.clone()
@@ -209,11 +212,11 @@ class Calibrator(Learner):
     # --- copies, text -------------------------------------------------------------------------
 
     def settled(self) -> Self:
-        """An unfitted copy that takes as given what this fit chose by cross-validation."""
+        """An unfitted copy with the hyperparameters that this fit chose by cross-validation."""
         return self.clone()
 
     def num_parameters(self) -> int:
-        """Numbers learned: how complex the fitted map is."""
+        """Number of fitted parameters."""
         self._need_fit()
         if "groups_" in vars(self):
             return sum(part.num_parameters() for part in self.groups_.values())
@@ -253,15 +256,16 @@ class Calibrator(Learner):
     def _as_affine(self) -> tuple[Float64, Float64]:
         """Matrix and offset, where calibrated logits are an affine map of the logits."""
         raise InputError(
-            f"{type(self).__name__} is no affine map of the logits, so no linear layer can hold it."
-            " Use to_module()."
+            f"{type(self).__name__} is not an affine map of the logits, so it cannot be folded "
+            "into a linear layer. Use to_module()."
         )
 
     def _need_export(self) -> None:
         self._need_fit()
         if "groups_" in vars(self):
             raise InputError(
-                "A fit by groups is several calibrators; export each: c.groups_[name].to_onnx(…)."
+                "A calibrator fitted with groups cannot be exported as one; export each group: "
+                "c.groups_[name].to_onnx(…)."
             )
 
 
@@ -272,7 +276,7 @@ def _cloned(value: Any) -> Any:
 
 
 def put_together(parts: list[tuple[Bool, Float]]) -> Float:
-    """One matrix out of masks of its rows and those rows."""
+    """One matrix from row masks and the rows."""
     mask, first = parts[0]
     scores = np.empty((len(mask), first.shape[1]), dtype=first.dtype)
     for mask, part in parts:
@@ -281,23 +285,23 @@ def put_together(parts: list[tuple[Bool, Float]]) -> Float:
 
 
 def check_predictions(p: object) -> None:
-    """Refuse what has not the scores of all classes, and labels."""
+    """Reject inputs without the scores of all classes."""
     if not isinstance(p, Predictions):
         rule, advice = "must be Predictions", "Build Predictions(logits=…, labels=…)."
         raise refuse("p", rule, f"got {type(p).__name__}", advice)
 
 
 def check_scores(p: object) -> None:
-    """Refuse what has not the scores of all classes."""
+    """Reject inputs without the scores of all classes."""
     if not isinstance(p, Scores):
         rule, advice = "must be Scores or Predictions", "Build Scores(logits=…)."
         raise refuse("p", rule, f"got {type(p).__name__}", advice)
 
 
 def check_same_classes(p: Scores, num_classes: int | None, classes: tuple[str, ...] | None) -> None:
-    """Refuse predictions of other classes than those of the fit."""
+    """Reject predictions whose classes differ from those of the fit."""
     if num_classes not in (None, p.num_classes):
-        rule = f"must have {num_classes} classes like the data of the fit"
+        rule = f"must have {num_classes} classes, like the data of the fit"
         raise refuse("p", rule, f"got {p.num_classes}", "Fit a calibrator for each model.")
     if classes and p.classes and classes != p.classes:
         pair = next(x for x in zip(classes, p.classes, strict=True) if x[0] != x[1])
@@ -307,7 +311,7 @@ def check_same_classes(p: Scores, num_classes: int | None, classes: tuple[str, .
 
 
 def _tidy(out: Float, z: Float, *, keep: bool, gives: str) -> None:
-    """Mend what rounding did: overflowing logits, and ties that would move the argmax."""
+    """Undo rounding: overflowing logits, and ties that would change the argmax."""
     if gives == "logits":
         limit = np.finfo(out.dtype).max
         np.minimum(out, limit, out=out)
@@ -328,8 +332,13 @@ def _check_weights(weights: Any, num_samples: int) -> Float64 | None:
         return None
     array = to_floats(weights, "weights").astype(np.float64)
     if array.shape != (num_samples,):
-        rule = f"must have shape ({num_samples},): one weight a sample"
-        raise refuse("weights", rule, f"got shape {array.shape}", "Check that both are of one set.")
+        rule = f"must have shape ({num_samples},): one weight per sample"
+        raise refuse(
+            "weights",
+            rule,
+            f"got shape {array.shape}",
+            "Check that both come from the same data set.",
+        )
     total = float(array.sum())
     if not (array >= 0).all() or not 0 < total < math.inf:
         rule = "must be finite, not negative, and not all 0"
@@ -337,8 +346,8 @@ def _check_weights(weights: Any, num_samples: int) -> Float64 | None:
         raise refuse("weights", rule, got, "Drop samples that should not count.")
     if total <= ONE_SAMPLE < num_samples:
         warnings.warn(
-            f"weights sum to {total:.3g}, so all samples together count as one. Where only their "
-            f"ratios are meant, multiply them by {num_samples / total:.3g}: their mean is then 1.",
+            f"weights sum to {total:.3g}, so all samples together count as one. If only their "
+            f"ratios matter, multiply them by {num_samples / total:.3g}: their mean is then 1.",
             CalibrationWarning,
             stacklevel=3,
         )
@@ -346,10 +355,10 @@ def _check_weights(weights: Any, num_samples: int) -> Float64 | None:
 
 
 def _check_groups(groups: Any, num_samples: int) -> Any:
-    """A name a sample, as text."""
+    """One name per sample, as strings."""
     array = to_numpy(groups, "groups")
     if array.shape != (num_samples,) or array.dtype.kind not in "biuUS":
-        rule = f"must have shape ({num_samples},): a name or whole number a sample"
+        rule = f"must have shape ({num_samples},): one name or integer per sample"
         got = f"got shape {array.shape} of {array.dtype}"
         raise refuse("groups", rule, got, "Convert numbers with fractions to names.")
     return array.astype(np.str_)

@@ -1,4 +1,4 @@
-"""Histogram binning and scaling-binning: the confidence, or each class, in steps."""
+"""Histogram binning and scaling-binning: step functions of the confidence or of each class."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ROUNDING = 1e-13
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _Binned(Calibrator):
-    """Steps of the top confidence (one table) or of each class (a table a class)."""
+    """Step functions of the top confidence (one table) or of each class (one table per class)."""
 
     bins: int = 15
     binning: Binning = "width"
@@ -138,12 +138,12 @@ class HistogramBinning(_Binned):
     Parameters
     ----------
     bins, binning
-        How many, of equal ``"width"`` or equal ``"mass"``. Bins are (lo, hi]; a bin that holds no
-        sample of the fit gives its middle.
+        Number of bins, of equal ``"width"`` or equal ``"mass"``. Bins are (lo, hi]; a bin without
+        samples in the fit returns its midpoint.
     target
         ``"top"``: the confidence in the predicted class, as Wang et al. (2021); the other classes
-        share the rest as before. ``"class"``: each class by itself, then rows are normalised; of
-        two classes the second, and the first gets the rest.
+        share the rest in their old proportions. ``"class"``: each class separately, then rows are
+        normalised; with two classes only the second is fitted, and the first gets the rest.
     floor
         Samples of each outcome added to every bin, so that no probability is exactly 0 or 1. None
         means 0 for ``"top"`` (accuracies as they are; the NLL may be infinite) and a half for
@@ -188,8 +188,8 @@ class ScalingBinning(_Binned):
     bins, binning, target
         As in ``HistogramBinning``. With ``"top"`` every prediction is kept.
 
-    The means of the scaled confidences vary less than the accuracies that histogram binning takes,
-    and the calibration error of so few values can be measured.
+    The means of the scaled confidences vary less than the accuracies that histogram binning uses,
+    and with so few distinct values the remaining calibration error can be measured.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Calibrators made of calibrators: one after another, and out of fold."""
+"""Composite calibrators: chains and cross-fitting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from calibrant.predictions import Predictions
 
 @dataclass(eq=False, repr=False)
 class Chain(Calibrator):
-    """Calibrators one after another: each is fitted to what those before it give.
+    """A chain of calibrators: each is fitted to the output of the one before it.
 
     >>> from calibrant.calibrators import Chain, HistogramBinning, TemperatureScaling
     >>> chain = Chain([TemperatureScaling(), HistogramBinning(binning="mass")])
@@ -75,10 +75,10 @@ class Chain(Calibrator):
 
 @dataclass(eq=False, repr=False)
 class CrossFitted(Calibrator):
-    """A calibrator fitted on all samples, with honest predictions for those same samples.
+    """A calibrator fitted on all samples, with out-of-fold predictions for those same samples.
 
     ``out_of_fold_`` holds the fit data calibrated fold by fold, each by a calibrator that saw only
-    the other folds: measure those. ``transform`` is that of the calibrator fitted on all.
+    the other folds: measure those. ``transform`` uses the calibrator fitted on all samples.
 
     >>> from calibrant.calibrators import CrossFitted, TemperatureScaling
     >>> c = CrossFitted(TemperatureScaling(), folds=5)

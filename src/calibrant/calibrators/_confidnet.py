@@ -38,22 +38,21 @@ Float32 = NDArray[np.float32]
 class ConfidNet(FeatureCalibrator):
     r"""ConfidNet: a small network that learns the probability of the true class from features.
 
-    The head :math:`c(x) = \sigma(\mathrm{MLP}(x))` is trained with the loss
-    :math:`(c(x) - p_y(x))^2`, where y is the label and p the classifier's probabilities. The
-    classifier stays as it is. Fitting needs PyTorch; ``transform`` does not.
+    The head :math:`c(x) = \sigma(\mathrm{MLP}(x))` is trained with the loss :math:`(c(x) -
+    p_y(x))^2`, where y is the label and p the classifier's probabilities. The classifier is not
+    changed. Fitting needs PyTorch; ``transform`` does not.
 
     Parameters
     ----------
     hidden
         Units of the hidden layers (ReLU). The authors' head has four of 400 and the output.
     epochs, batch_size, learning_rate, weight_decay
-        Of the training with Adam. The weights of the epoch with the least validation loss are
-        kept.
+        Training with Adam. The weights of the epoch with the lowest validation loss are kept.
     validation_fraction
-        Part of the samples on which the epochs are compared, and not trained.
+        Fraction of the samples used for validation instead of training.
     seed
-        Of the split, the first weights and the order of the samples. Equal seeds give equal
-        weights on one machine; no global random state is used.
+        Seed of the split, the initial weights and the order of the samples. The same seed gives the
+        same weights on one machine; no global random state is used.
 
     Features are standardised with the mean and deviation of the training part, and clipped at
     10,000 deviations; one that does not vary there is not used. The authors fit on the training
@@ -108,7 +107,7 @@ class ConfidNet(FeatureCalibrator):
 
     def _learn(self, p: Predictions, features: Float) -> None:
         if p.num_samples == 1:
-            rule, advice = "must have two samples or more", "One of them validates."
+            rule, advice = "must have at least two samples", "One of them validates."
             raise refuse("p", rule, "got 1", advice)
         torch = import_torch()
         rng = np.random.default_rng(self.seed)
@@ -125,9 +124,7 @@ class ConfidNet(FeatureCalibrator):
         with torch.inference_mode(mode=False), torch.enable_grad():
             best, losses = self._train(torch, first, (x, y), (order[held:], order[:held]), rng)
         if not losses:
-            raise ConvergenceError(
-                "The training of ConfidNet diverged, so there is no head. Lower learning_rate."
-            )
+            raise ConvergenceError("The training of ConfidNet diverged. Lower learning_rate.")
         self.weights_, self.biases_ = best[0::2], best[1::2]
         self.validation_losses_ = np.array(losses)
 

@@ -27,8 +27,8 @@ EDGE = 1e-8
 class EnsembleTemperature(Calibrator):
     """Ensemble temperature scaling: w1 softmax(z / T) + w2 softmax(z) + w3 / K.
 
-    T is the temperature of least NLL, with the bounds and warnings of ``TemperatureScaling``; the
-    weights, on the simplex, are those of least NLL given T. Keeps every prediction.
+    T minimises the NLL, with the bounds and warnings of ``TemperatureScaling``; the weights, on the
+    simplex, minimise the NLL given T. Keeps every predicted class.
 
     References
     ----------
@@ -85,7 +85,7 @@ def best_mixture(parts: Float64, weights: Float64) -> Float64:
     m /= m.sum()
     slope = (parts / (m @ parts)) @ weights
     if not slope.max() < 1 + EDGE:
-        raise ConvergenceError("The weights of the mixture did not settle; report this data.")
+        raise ConvergenceError("The mixture weights did not converge; please report this data.")
     return m
 
 

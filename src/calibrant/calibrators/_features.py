@@ -1,4 +1,4 @@
-"""What calibrators that need a classifier's features share: fit, transform, files."""
+"""Base class of calibrators that need a classifier's features: fit, transform, files."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ LARGEST_FEATURE = 1e100
 
 
 class FeatureCalibrator(Learner):
-    """Base of what replaces the confidence of a classifier by one made from its features.
+    """Base class of calibrators that compute a new confidence from a classifier's features.
 
-    Subclasses are dataclasses: the constructor stores, ``fit`` checks and learns, and what is
-    learned ends in ``_``. They write ``check``, ``_learn``, ``_confidence`` and the two
+    Subclasses are dataclasses: the constructor stores, ``fit`` validates and fits, and fitted
+    attributes end in ``_``. They implement ``check``, ``_learn``, ``_confidence`` and the two
     directions of JSON.
     """
 
@@ -46,14 +46,14 @@ class FeatureCalibrator(Learner):
     classes_: tuple[str, ...] | None
 
     def fit(self, p: Predictions, *, features: Any) -> Self:
-        """Learn from predictions with labels.
+        """Fit to predictions with labels.
 
         Parameters
         ----------
         p
-            What the classifier said.
+            Predictions of the classifier.
         features
-            Shape (N, D), what its last layer saw: NumPy or torch.
+            Shape (N, D), the inputs of its last layer: NumPy or torch.
         """
         check_predictions(p)
         self.check()
@@ -105,7 +105,7 @@ class FeatureCalibrator(Learner):
         if not self.is_fitted:
             name = type(self).__name__
             advice = "call fit(predictions, features=…) first"
-            raise NotFittedError(f"{name} has learned nothing yet; {advice}.")
+            raise NotFittedError(f"{name} is not fitted yet; {advice}.")
 
     def _usable(self, p: Predictions, features: Any) -> Float:
         """The features, if they and ``p`` are of the kind of the fit."""
@@ -120,7 +120,7 @@ class FeatureCalibrator(Learner):
         return array
 
     def check(self) -> None:
-        """Refuse parameters that make no sense."""
+        """Validate the parameters."""
         raise NotImplementedError
 
     def _learn(self, p: Predictions, features: Float) -> None:
@@ -142,7 +142,7 @@ def check_features(features: Any, num_samples: int) -> Float:
     """Return features as an array (N, D) of finite floats."""
     array = to_floats(features, "features")
     if array.ndim != 2 or len(array) != num_samples or array.shape[1] == 0:  # noqa: PLR2004
-        rule = f"must have shape ({num_samples}, D): one row a sample"
+        rule = f"must have shape ({num_samples}, D): one row per sample"
         raise refuse(
             "features", rule, f"got shape {array.shape}", "Flatten each sample's features."
         )
@@ -152,7 +152,7 @@ def check_features(features: Any, num_samples: int) -> Float:
         row, column = np.argwhere(~(np.abs(wide) <= LARGEST_FEATURE))[0]
         rule = f"must be finite, at most {LARGEST_FEATURE:g} in size"
         got = f"got {wide[row, column]:g} in row {row}"
-        raise refuse("features", rule, got, "Drop such samples, or mend the model.")
+        raise refuse("features", rule, got, "Drop such samples, or fix the model.")
     return array
 
 

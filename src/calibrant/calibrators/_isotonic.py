@@ -1,4 +1,4 @@
-"""Isotonic regression a class, and the spline of the confidence: maps in straight lines."""
+"""Isotonic regression per class, and the spline of the confidence: piecewise linear maps."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class Isotonic(_Lines):
     Parameters
     ----------
     floor
-        Least distance of a class's probability from 0 and 1. None means 1 / (2 N + 2), half a
-        sample: exact zeros would make the NLL infinite. 0 leaves the fit as it is.
+        Smallest distance of a class probability from 0 and 1. None means 1 / (2 N + 2), half a
+        sample: exact zeros would make the NLL infinite. 0 keeps the fit unchanged.
 
     References
     ----------
@@ -111,13 +111,13 @@ class Spline(_Lines):
     """Spline calibration of the confidence: the slope of the smoothed cumulative accuracy.
 
     Samples are sorted by confidence; a natural cubic spline is fitted by least squares to the
-    share of correct samples among the least confident share t, and its slope at t is the
-    calibrated confidence, held above 1 / K so that every prediction is kept.
+    fraction of correct samples among the least confident fraction t, and its slope at t is the
+    calibrated confidence, kept above 1 / K so that every predicted class is kept.
 
     Parameters
     ----------
     knots
-        Of the spline, evenly spaced.
+        Number of evenly spaced knots.
 
     References
     ----------

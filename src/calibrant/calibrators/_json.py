@@ -1,4 +1,4 @@
-"""Calibrators as JSON files: versioned, readable, and checked before they are believed."""
+"""Calibrators as JSON files: versioned, readable, and validated on loading."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def load_calibrator(path: str | Path) -> Any:
 
 
 def read_json(path: str | Path, read: Callable[[Any], Result]) -> Result:
-    """What ``read`` makes of a JSON file; every fault becomes one sentence."""
+    """Apply ``read`` to a JSON file; any defect raises one error."""
     path = Path(path)
     check_regular(path)
     check_size(path.stat().st_size * PARSED, path.name)
@@ -94,13 +94,13 @@ def read_json(path: str | Path, read: Callable[[Any], Result]) -> Result:
         )
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:120]
-        raise InputError(f"{path.name} is no calibrator: {reason}. Save it again.") from error
+        raise InputError(f"{path.name} is not a calibrator: {reason}. Save it again.") from error
     faults = (AttributeError, TypeError, ValueError, KeyError, RecursionError, OverflowError)
     try:
         return read(data)
     except faults as error:
         reason = " ".join(str(error).split())[:300]
-        raise InputError(f"{path.name} holds no usable calibrator: {reason}") from error
+        raise InputError(f"{path.name} does not contain a valid calibrator: {reason}") from error
 
 
 def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -115,13 +115,13 @@ def _no_constant(text: str) -> Any:
 
 
 def check_envelope(data: Any, schema: str, version: int, names: set[str]) -> None:
-    """Refuse what is not an object of this schema and version with just these fields."""
+    """Reject anything but an object of this schema and version with exactly these fields."""
     if not isinstance(data, dict) or data.get("schema") != schema:
         raise InputError(f"its schema must be {schema!r}. Write one with save(…).")
     if type(data.get("version")) is not int or data["version"] != version:
         raise InputError(
-            f"its version must be {version}; got {data.get('version')!r}. "
-            "Install the Calibrant that wrote it, or fit again."
+            f"its version must be {version}; got {data.get('version')!r}. Install the version of "
+            "Calibrant that wrote it, or fit again."
         )
     if set(data) != names:
         raise InputError(f"its fields must be {', '.join(sorted(names))}.")
@@ -185,12 +185,12 @@ def check_class_names(value: Any, num_classes: int | None) -> tuple[str, ...] | 
         return None
     names = tuple(value)
     if len(names) != num_classes or not all(isinstance(name, str) for name in names):
-        raise InputError("classes must be one text a class.")
+        raise InputError("classes must be one string per class.")
     return names
 
 
 def _set_learned(calibrator: Calibrator, learned: dict[str, Any]) -> None:
-    """Set what was learned after its names, shapes and values were checked."""
+    """Set the fitted attributes after validating their names, shapes and values."""
     sizes: dict[str, int | None] = {"K": calibrator.num_classes_}
     if set(learned) != set(calibrator.learned):
         raise InputError(f"learned must hold {', '.join(calibrator.learned)}.")

@@ -292,11 +292,11 @@ class Problem:
         rest, held = root.size(g), bool(factor.all())
         if rest <= 10 * goal and (held or mean(row_losses(self, theta), self.weight) > SEPARATED):
             return theta
-        advice = "Without a penalty separable data have none; use a positive strength."
+        advice = "Without a penalty, separable data have no optimum; use a positive strength."
         if held:
             advice = "Use another method, or a larger strength=…."
         raise ConvergenceError(
-            f"The fit found no optimum: it stopped with a gradient of {rest:.2g}, "
+            f"The fit did not converge: it stopped with a gradient of {rest:.2g}, "
             f"{rest / first:.1g} of that at the start. {advice}"
         )
 
@@ -559,14 +559,14 @@ def row_losses(problem: Problem, theta: Float64) -> Float64:
 
 
 class VectorScaling(_Affine):
-    """Vector scaling: a scale and an offset a class, on the logits.
+    """Vector scaling: a scale and an offset per class, on the logits.
 
     Parameters
     ----------
     strength
-        Of the penalty that pulls towards temperature scaling, in units of K / N: a number, or
-        ``"cv"`` to choose among 10 … 0.001 by cross-validation. 0 is the method of Guo et al.,
-        which overfits with few samples a class and has no optimum where a class is absent.
+        Strength of the penalty that shrinks towards temperature scaling, in units of K / N: a
+        number, or ``"cv"`` to choose among 10 … 0.001 by cross-validation. 0 is the method of Guo
+        et al., which overfits with few samples per class and has no optimum if a class is absent.
     on
         ``"logits"`` (can be folded into the last layer) or ``"log_probs"``.
     seed
@@ -581,10 +581,10 @@ class VectorScaling(_Affine):
 
 
 class MatrixScaling(_Affine):
-    """Matrix scaling: a full matrix and an offset a class, on the logits.
+    """Matrix scaling: a full matrix and an offset per class, on the logits.
 
-    Parameters are those of ``VectorScaling``. The K² numbers need a penalty: the off-diagonal is
-    pulled to 0 in units of K (K - 1) / N.
+    Parameters are those of ``VectorScaling``. The K² parameters need a penalty: the off-diagonal is
+    shrunk to 0 in units of K (K - 1) / N.
 
     References
     ----------
@@ -599,8 +599,8 @@ class MatrixScaling(_Affine):
 class StructuredVectorScaling(_Affine):
     """Regularised vector scaling on log-probabilities after temperature scaling (SVS).
 
-    ``strength`` 1 is the published penalty, K / N a squared number; ``"cv"`` leaves it only where
-    that is clearly better. Parameters are otherwise those of ``VectorScaling``.
+    ``strength`` 1 is the published penalty, K / N per squared parameter; ``"cv"`` deviates from it
+    only if that is clearly better. Parameters are otherwise those of ``VectorScaling``.
 
     References
     ----------
@@ -615,8 +615,8 @@ class StructuredMatrixScaling(_Affine):
     """Regularised matrix scaling on log-probabilities after temperature scaling (SMS).
 
     ``strength`` 1 is the published penalty: K / N for the diagonal and the offsets, K (K - 1) / N
-    off the diagonal; ``"cv"`` leaves it only where that is clearly better. Parameters are otherwise
-    those of ``VectorScaling``.
+    off the diagonal; ``"cv"`` deviates from it only if that is clearly better. Parameters are
+    otherwise those of ``VectorScaling``.
 
     References
     ----------

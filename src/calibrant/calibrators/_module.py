@@ -86,7 +86,7 @@ def fold(linear: Any, weight: Float64, bias: Float64) -> Any:
         rule, advice = "must be a torch.nn.Linear", "Pass the model's last layer."
         raise refuse("linear", rule, f"got {type(linear).__name__}", advice)
     if linear.out_features != len(bias):
-        rule = f"must have {len(bias)} outputs, one a class"
+        rule = f"must have {len(bias)} outputs, one per class"
         raise refuse("linear", rule, f"got {linear.out_features}", "Pass the model's last layer.")
     old = linear.weight.detach().double().cpu().numpy()
     shift = 0.0 if linear.bias is None else linear.bias.detach().double().cpu().numpy()

@@ -1,4 +1,4 @@
-"""Platt and beta calibration: a logistic regression a class, then the row is normalised."""
+"""Platt and beta calibration: one logistic regression per class, then rows are normalised."""
 
 from __future__ import annotations
 
@@ -188,11 +188,11 @@ def _check_settled(loss: Float64, *, smooth: bool) -> None:
     advice = (
         "Use another method."
         if smooth
-        else "With smooth=False classes that are absent or can be told apart perfectly have none."
-        " Use smooth=True."
+        else "With smooth=False, classes that are absent or perfectly separable have no optimum. "
+        "Use smooth=True."
     )
     number = int(np.argmax(np.isinf(loss)))
-    raise ConvergenceError(f"The regression of class {number} found no optimum. {advice}")
+    raise ConvergenceError(f"The regression of class {number} did not converge. {advice}")
 
 
 def _newton_step(gradient: Float64, curvature: Float64, free: Bool) -> Float64:
@@ -212,8 +212,8 @@ class Platt(_OneVsRest):
     Parameters
     ----------
     smooth
-        Take Platt's targets (n + 1) / (n + 2) and 1 / (n + 2) instead of 1 and 0, so that an
-        optimum exists for classes that are absent or perfectly separated.
+        Use Platt's targets (n + 1) / (n + 2) and 1 / (n + 2) instead of 1 and 0, so that an optimum
+        exists for classes that are absent or perfectly separated.
 
     References
     ----------

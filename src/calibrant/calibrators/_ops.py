@@ -1,10 +1,10 @@
-"""The few array operations calibrators are written in, for NumPy and for PyTorch.
+"""The array operations that calibrators are written in, for NumPy and PyTorch.
 
 A calibrator states its map once, as ``_forward(ops, z, learned)``; ``transform`` runs it on NumPy,
 ``to_module`` on PyTorch, and ``to_onnx`` records it with the operations of ``_onnx``.
 
-Tables hold a row a class, or one row that serves all. In ``bucket`` and ``take`` the column of
-``x`` says which row of the table is meant.
+Tables have one row per class, or one row for all. In ``bucket`` and ``take`` the column of ``x``
+says which row of the table is meant.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def label_logits(p: Predictions) -> Float64:
         return np.log(np.maximum(z, smallest_prob(p.scores.dtype))) - np.log(snapped(p.row_sums))
     impossible = np.flatnonzero(np.isneginf(z))
     if len(impossible):
-        rule = "must give every label a logit above -inf for a fit"
-        advice = "The loss is infinite whatever the fit; drop or relabel such samples."
+        rule = "must have a logit above -inf for every label in a fit"
+        advice = "The loss is infinite for any fit; drop or relabel such samples."
         raise refuse("predictions", rule, f"got -inf in row {impossible[0]}", advice)
     return z

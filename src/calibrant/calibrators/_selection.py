@@ -1,4 +1,4 @@
-"""Which calibrator is best here: candidates judged on samples they did not see."""
+"""Selection of the best calibrator on samples that the candidates did not see."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from calibrant.predictions import Predictions
 
 Criterion = Literal["nll", "brier"]
 NONE = "none"
-# Methods of K^2 numbers are tried by themselves only up to this many classes.
+# Methods with K^2 parameters are default candidates only up to this many classes.
 MATRIX_CLASSES = 200
 # Evidence against the model as it is, in nats, without which it is kept: a factor of 20.
 EVIDENCE = math.log(20)
@@ -40,10 +40,10 @@ AUTOMATIC_DENSE = ("structured_matrix",)
 
 @dataclass(frozen=True)
 class Candidate:
-    """How one candidate did out of fold, and what became of it.
+    """Out-of-fold result of one candidate, and its verdict.
 
-    ``loss`` is the mean loss, ``behind`` by how much it exceeds the least of all, and ``error`` the
-    standard error of that difference, sample by sample.
+    ``loss`` is the mean loss, ``behind`` its excess over the lowest, and ``error`` the standard
+    error of that paired difference.
     """
 
     name: str
@@ -86,35 +86,34 @@ def select_calibrator(
 ) -> Selection:
     """Choose a calibrator by its loss on samples it was not fitted to.
 
-    Each candidate is cross-fitted; penalties it chooses by itself are chosen once, on all samples.
-    Of those whose loss is within ``standard_errors`` of the best
-    (the standard error of the difference, sample by sample), the one with the fewest learned
-    numbers is chosen: what cannot be told apart need not be paid for.
+    Each candidate is cross-fitted; penalties that it selects itself are selected once, on all
+    samples. Among those whose loss is within ``standard_errors`` of the best (the standard error of
+    the paired difference), the one with the fewest parameters is chosen.
 
-    The model is left as it is unless the samples speak clearly against it. A candidate that has no
-    optimum inside its bounds, as temperature scaling where every prediction is right, is no
-    candidate; and the others need evidence: a product over the samples, of the probability of the
-    label out of fold divided by the one before, of at least 20. Were the model's probabilities
-    right, a calibrator fitted to other samples would reach that in 5 % of all cases at most.
-    With the Brier score the factors are 1 + (fall of the loss) / 4, for which the same holds.
+    The model is left uncalibrated unless there is clear evidence against it. A candidate without an
+    optimum inside its bounds, such as temperature scaling when every prediction is correct, is
+    rejected. The others need evidence: the product over the samples of the out-of-fold probability
+    of the label, divided by the uncalibrated one, must be at least 20. If the model's probabilities
+    are right, a calibrator fitted to other samples reaches that in at most 5 % of cases. With the
+    Brier score the factors are 1 + (fall of the loss) / 4, for which the same holds.
 
     Parameters
     ----------
     p
-        Predictions the model was not trained on.
+        Predictions for samples that the model was not trained on.
     candidates
-        Names out of ``CALIBRATORS``, calibrators, or calibrators by name. The default tries
-        temperature, ensemble temperature, vector, structured vector and beta scaling, and up to
-        200 classes structured matrix scaling. Leaving the model as it is (``"none"``) always
-        competes.
+        Names from ``CALIBRATORS``, calibrators, or calibrators by name. The default tries
+        temperature, ensemble temperature, vector, structured vector and beta scaling, and up to 200
+        classes structured matrix scaling. The uncalibrated model (``"none"``) is always a
+        candidate.
     criterion
         ``"nll"`` or ``"brier"``.
     folds, seed
-        Of the cross-fitting.
+        Number of folds and seed of the cross-fitting.
     standard_errors
-        0 takes the best however complex it is.
+        0 takes the best regardless of its complexity.
     progress
-        Called with candidates done and candidates in all.
+        Called with the number of candidates done and the total.
     """
     check_predictions(p)
     check_choice("criterion", criterion, ("nll", "brier"))
@@ -135,9 +134,9 @@ def select_calibrator(
 def automatic(
     p: Predictions, *, seed: int = 0, progress: Callable[[int, int], None] | None = None
 ) -> Selection:
-    """What ``--method auto`` does: the best of the default candidates, however complex.
+    """The selection of ``--method auto``: the best default candidate, regardless of its complexity.
 
-    Ten folds instead of five: methods of many numbers are held back when they see fewer samples.
+    Ten folds instead of five: methods with many parameters suffer when they see fewer samples.
     """
     folds = min(10, p.num_samples)
     return select_calibrator(p, folds=folds, seed=seed, standard_errors=0, progress=progress)
@@ -182,7 +181,7 @@ class _Trial:
 def _try(
     name: str, calibrator: Calibrator, p: Predictions, criterion: Criterion, folds: int, seed: int
 ) -> _Trial:
-    """Fit a candidate out of fold and on all; a fit that fails is a verdict, not an end."""
+    """Fit a candidate out of fold and on all samples; a failed fit is a verdict, not an error."""
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", CalibrationWarning)
@@ -236,7 +235,7 @@ def _clear_of_doubt(sound: list[_Trial], criterion: Criterion) -> list[_Trial]:
 
 
 def _evidence(trial: _Trial, before: _Trial, criterion: Criterion) -> float:
-    """Nats by which the samples speak for a candidate and against the model as it is.
+    """Evidence for a candidate against the uncalibrated model, in nats.
 
     The logarithm of a product whose factors have a mean of at most 1 if the model is right (an
     e-value): it exceeds log(1 / a) with a probability of at most a. Rare errors that happen to be
@@ -249,7 +248,7 @@ def _evidence(trial: _Trial, before: _Trial, criterion: Criterion) -> float:
 
 
 def _is_level(trial: _Trial, best: _Trial, standard_errors: float) -> bool:
-    """Whether a candidate cannot be told apart from the best."""
+    """Whether a candidate is indistinguishable from the best."""
     behind, error = _behind(trial.losses, best.losses)
     return trial is best or behind <= standard_errors * error
 
@@ -278,17 +277,17 @@ def _verdict(
     if trial is chosen:
         return f"chosen: {_reason(chosen, best, clear)}{trial.fault}"
     if trial not in clear and _mean(trial) < _mean(clear[0]):
-        return f"rejected: not clearly better than the model as it is{trial.fault}"
+        return f"rejected: not clearly better than the uncalibrated model{trial.fault}"
     if trial is best:
-        return f"rejected: best, but not clearly, and less simple{trial.fault}"
+        return f"rejected: best, but not clearly, and more complex{trial.fault}"
     if trial in level:
-        return f"rejected: as good, but less simple{trial.fault}"
+        return f"rejected: as good, but more complex{trial.fault}"
     return f"rejected: worse{trial.fault}"
 
 
 def _reason(chosen: _Trial, best: _Trial, clear: list[_Trial]) -> str:
     if clear == [chosen] and chosen.name == NONE:
-        return "these samples do not show that a change would help"
+        return "these samples do not show that calibration helps"
     return "the best" if chosen is best else "as good as the best, and simpler"
 
 

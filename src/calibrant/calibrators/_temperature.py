@@ -1,4 +1,4 @@
-"""One number for all classes: softmax(z / T)."""
+"""Temperature scaling: softmax(z / T)."""
 
 from __future__ import annotations
 
@@ -46,28 +46,28 @@ SMALL_DECREMENT = 1e-12
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TemperatureScaling(Calibrator):
-    r"""Temperature scaling: one number T divides all logits. Keeps every prediction.
+    r"""Temperature scaling: all logits are divided by one number T. Keeps every predicted class.
 
     Parameters
     ----------
     objective
-        ``"nll"``: the temperature of least negative log-likelihood, to the exact optimum.
-        ``"ece"``: the value of ``grid`` with the least ECE (the first of equals).
-        ``"soft_ece"``: the temperature in 0.05 … 20 with the least soft-binned ECE (TS-SB-ECE).
+        ``"nll"``: the temperature that minimises the negative log-likelihood, exactly. ``"ece"``:
+        the value of ``grid`` with the lowest ECE (the first in a tie). ``"soft_ece"``: the
+        temperature in 0.05 … 20 with the lowest soft-binned ECE (TS-SB-ECE).
     temperature
-        A fixed T: nothing is learned, and ``fit`` is not needed.
+        A fixed T; ``fit`` is then not needed.
     grid
         Temperatures tried by ``"ece"``: ``"wang2021"`` (0.01, 0.02 … 10), ``"mukhoti2020"``
         (0.1, 0.2 … 10), or a rising list.
     bins, norm, binning
-        Of the ECE. ``norm`` is 1 for ``"ece"`` and 2 for ``"soft_ece"`` unless given.
+        Settings of the ECE. ``norm`` defaults to 1 for ``"ece"`` and 2 for ``"soft_ece"``.
     softness, form
-        Of the soft-binned ECE: bin membership is softmax(-(c - centre)² / softness), and ``form``
-        is ``"bin"`` (eq. 11) or ``"label"`` (eq. 12).
+        Settings of the soft-binned ECE: bin membership is softmax(-(c - centre)² / softness), and
+        ``form`` is ``"bin"`` (eq. 11) or ``"label"`` (eq. 12).
     bounds
         The range of T for ``"nll"``. Where the likelihood keeps rising towards T = 0 (every
         prediction is right) or T = infinity (labels unrelated to the logits), no optimum exists:
-        the bound is taken and a CalibrationWarning says so.
+        the bound is used, with a CalibrationWarning.
 
     Constant logits carry no information about T, which is then 1.
 
@@ -206,7 +206,7 @@ def nll_temperature(
     """
     rows = Tempered(p)
     if _all_right(rows, weights):
-        why = "every label is the predicted class, so no T above 0 has the least"
+        why = "every label is the predicted class, so the NLL has no minimum above T = 0"
         lowest = bounds[0] if sharpest is None else sharpest
         _warn_bound(lowest, why, advice)
         return lowest
@@ -219,10 +219,10 @@ def nll_temperature(
         beta = _least(lambda x: few.slope(x, some), beta, limits)
     beta = _least(lambda x: rows.slope(x, weights), beta, limits)
     if beta <= limits[0] * (1 + 1e-9):
-        _warn_bound(bounds[1], "the logits say little or nothing about the labels", advice)
+        _warn_bound(bounds[1], "the logits carry little or no information about the labels", advice)
         return bounds[1]
     if beta >= limits[1] * (1 - 1e-9):
-        _warn_bound(bounds[0], "the logits are far too timid", advice)
+        _warn_bound(bounds[0], "the logits are far too small", advice)
         return bounds[0]
     return 1 / beta
 
@@ -268,8 +268,8 @@ def _least(
 
 def _warn_bound(bound: float, why: str, advice: str) -> None:
     warnings.warn(
-        f"The temperature of least NLL lies beyond its bounds: {why}. T = {bound:.3g} is taken; "
-        f"{advice}.",
+        f"The temperature that minimises NLL lies outside its bounds: {why}. "
+        f"T = {bound:.3g} is used; {advice}.",
         CalibrationWarning,
         stacklevel=5,
     )

@@ -21,7 +21,7 @@ BLOCK_ELEMENTS = 1 << 24
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TrustScore(FeatureCalibrator):
-    r"""Trust score: how much nearer the predicted class is than any other, among the features.
+    r"""Trust score: how much closer the predicted class is than any other, in feature space.
 
     With d(x, c) the distance of x to the nearest fitted sample with label c, the score is
     :math:`\min_{c \ne \hat y} d(x, c) / d(x, \hat y)`, from 0 to infinity, and the confidence
@@ -30,8 +30,8 @@ class TrustScore(FeatureCalibrator):
     Parameters
     ----------
     alpha
-        Part of each class that is left out, at most: the samples with the largest distance to
-        their k-th neighbour in the class. Of equals, all are kept.
+        Largest fraction of each class that is left out: the samples with the largest distance to
+        their k-th neighbour in the class. Ties are kept.
     k
         That neighbour's number, the sample itself being the first; the last one in classes with
         fewer samples.

@@ -1,4 +1,4 @@
-"""The command line: each command calls one function and prints what it returns."""
+"""The command line: each command calls one function and prints its result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from calibrant.cli._common import echo
 
 
 class _Commands(TyperGroup):
-    """The commands; what they say about a wrong argument cannot harm the terminal either."""
+    """The commands; usage errors are made safe for the terminal too."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         with _harmless():
@@ -46,7 +46,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Honest probabilities for neural classifiers: measure, train, repair, compare.",
+    help="Calibration of classifiers: measure, compare, calibrate, train.",
 )
 for part in (_measure, _calibrate, _report, _train, _data, _study, _papers):
     app.add_typer(part.app)
@@ -65,7 +65,7 @@ def _root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Honest probabilities for neural classifiers."""
+    """Calibration of classifiers."""
 
 
 def main() -> None:

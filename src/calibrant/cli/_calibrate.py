@@ -28,35 +28,42 @@ app = typer.Typer()
 def calibrate_command(
     *,
     fit: Annotated[
-        Path | None, typer.Option(help="Predictions to fit on, not those of the training.")
+        Path | None,
+        typer.Option(help="Predictions to fit on, for samples the model was not trained on."),
     ] = None,
     saved: Annotated[
-        Path | None, typer.Option("--load", help="A saved calibrator, instead of --fit.")
+        Path | None, typer.Option("--load", help="Saved calibrator to use instead of --fit.")
     ] = None,
     method: Annotated[
-        str | None, typer.Option(help="Name of a calibrator; default: auto, the best of several.")
+        str | None, typer.Option(help="Name of the calibrator; default: auto, which selects one.")
     ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option(help='Of the method, for example "bins=10". Repeatable.'),
+        typer.Option(help='Option of the method, for example "bins=10". Repeatable.'),
     ] = None,
     apply: Annotated[
         list[str] | None,
-        typer.Option(help="Predictions to calibrate; Parquet: also a folder or pattern."),
+        typer.Option(help="Predictions to calibrate; for Parquet also a folder or pattern."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Where to write what --apply names.")] = None,
-    save: Annotated[Path | None, typer.Option(help="Write the calibrator: c.json.")] = None,
-    onnx: Annotated[Path | None, typer.Option(help="Write it as an ONNX model: c.onnx.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Output file for the calibrated predictions of --apply.")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="File to save the calibrator to, for example c.json.")
+    ] = None,
+    onnx: Annotated[
+        Path | None, typer.Option(help="File to export the calibrator to, for example c.onnx.")
+    ] = None,
     level: Level = 0.95,
     replicates: Replicates = 1000,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Repair a model's probabilities: fit a calibrator, apply it, save it.
+    """Post-hoc calibration: fit a calibrator, apply it, save it.
 
-    Prints the metrics before and after: of --apply where that has labels, else of --fit, out of
-    fold. Several Parquet files become one, in bounded memory and without intervals. If anything
-    fails, nothing is written.
+    Prints the metrics before and after: on --apply if it has labels, otherwise on --fit, out of
+    fold. Several Parquet files are written to one, in bounded memory and without intervals. If
+    anything fails, nothing is written.
     """
     with progress("fitting", unit="") as advance, one_line_warnings():
         report = calibrate_files(

@@ -35,7 +35,7 @@ Measured = Callable[[Predictions], Panel]
 
 @dataclass
 class Fitting:
-    """Where the calibrator comes from. ``predictions`` are those of the fit, once they are read."""
+    """The source of the calibrator. ``predictions`` are those of the fit, once they are read."""
 
     path: Path
     method: str | None
@@ -52,12 +52,12 @@ class Fitting:
         options: dict[str, Any],
         seed: int,
     ) -> Fitting:
-        """Refuse arguments that do not go together."""
+        """Reject arguments that do not go together."""
         if fit is None and load is None:
             raise refuse("fit", "or load is needed", "got neither", "Name a file to fit on.")
         if fit is None or load is not None:
             if fit is not None or method is not None or options:
-                rule, advice = "takes no fit, method or option", "Leave them out, or leave it out."
+                rule, advice = "takes no fit, method or option", "Use either load, or these."
                 raise refuse("load", rule, "got both", advice)
             assert load is not None
             return cls(Path(load), None, None, seed)
@@ -80,12 +80,12 @@ class Fitting:
                 rule, advice = "must not need features here", "Apply it in Python."
                 raise refuse("load", rule, f"got {type(calibrator).__name__}", advice)
             if "groups_" in vars(calibrator):
-                rule, advice = "must not be a fit by groups here", "Apply it in Python."
+                rule, advice = "must not be fitted with groups here", "Apply it in Python."
                 raise refuse("load", rule, f"got {self.path.name}", advice)
             return CalibrationReport(calibrator, f"from {self.path.name}")
         p = self.predictions = Predictions.load(self.path)
         if p.num_samples == 1:
-            rule, advice = "must hold two samples or more", "Collect more predictions."
+            rule, advice = "must have at least two samples", "Collect more predictions."
             raise refuse("fit", rule, "got 1", advice)
         origin = f"fitted on {in_samples(p.num_samples)} of {self.path.name}"
         if self.calibrator is not None:
@@ -98,15 +98,15 @@ class Fitting:
 def _judged_out_of_fold(
     report: CalibrationReport, p: Predictions, measured: Measured, seed: int
 ) -> CalibrationReport:
-    """Judge by the fit data, each sample calibrated by a fit that did not see it."""
+    """Evaluate on the fit data, each sample calibrated by a fit that did not see it."""
     folds = min(FOLDS, p.num_samples)
     held_out = out_of_fold(report.calibrator, p, None, folds, seed)
     note = (
-        "These are the data of the fit, on which a calibrator looks better than it is. So “after” "
-        f"is out of fold: each of {folds} parts was calibrated by a fit to the others."
+        "A calibrator looks better than it is on the data it was fitted to. So “after” is out of "
+        f"fold: each of {folds} folds was calibrated by a fit to the others."
     )
     if report.selection is not None:
-        note += " The method was chosen on all of them, which still flatters it a little."
+        note += " The method was chosen on all samples, so “after” is still slightly optimistic."
     return replace(
         report, judged="out of fold", before=measured(p), after=measured(held_out), notes=(note,)
     )
@@ -118,21 +118,21 @@ def _with_note_of_overlap(
     if report.after is None or not any(same_file(fitted_on, file) for file in files):
         return report
     note = (
-        f"{fitted_on.name} is also the file of the fit: “after” is optimistic. "
-        "Leave apply out to see it out of fold."
+        f"{fitted_on.name} was also used for the fit: “after” is optimistic. Leave out apply for "
+        "out-of-fold results."
     )
     return replace(report, notes=(*report.notes, note))
 
 
 def _check_outputs(outputs: Mapping[str, Path], inputs: Sequence[Path]) -> None:
-    """Refuse, before any work, names that cannot be written or that hold what is read."""
+    """Reject outputs that cannot be written, or that are inputs, before any work."""
     seen = list(inputs)
     for name, path in outputs.items():
         ending = ENDINGS.get(name)
         if ending and path.suffix.lower() != ending:
             raise refuse(name, f"must end in {ending}", f"got {path.name!r}", "Rename it.")
         if path.is_dir() or not path.parent.is_dir():
-            rule, advice = "must be a file in a folder that exists", "Check the path."
+            rule, advice = "must be a file in an existing folder", "Check the path."
             raise refuse(name, rule, f"got {str(path)!r}", advice)
         if any(same_file(path, other) for other in seen):
             rule, advice = "must not be an input or another output", "Choose another name."
@@ -169,18 +169,19 @@ def calibrate_files(
     fit, load
         Predictions to fit on, or a saved calibrator instead.
     method, options
-        ``"auto"`` (the default) or a name out of ``CALIBRATORS``, and what its constructor is
-        given.
+        ``"auto"`` (the default) or a name from ``CALIBRATORS``, and the arguments of its
+        constructor.
     apply, out
-        Predictions to calibrate, and where to. Several files, a folder, a pattern, or one large
-        file must be Parquet; they become one Parquet file, in bounded memory and without intervals.
-        Labels are needed only to measure.
+        Predictions to calibrate, and the output file. Several files, a folder, a pattern, or one
+        large file must be Parquet. They are written to one Parquet file, in bounded memory and
+        without intervals. Labels are needed only for the metrics.
     save, onnx
         Where to write the calibrator as JSON and as an ONNX model.
     level, replicates, seed
-        Of the intervals; ``seed`` is also that of all folds.
+        Confidence level, number of bootstrap replicates, and seed of the intervals and of all
+        folds.
     progress
-        Called with what is going on, how much of it is done, and how much there is.
+        Called with the current step, the amount done, and the total.
     """
     paths = {"out": out, "save": save, "onnx": onnx}
     outputs = {name: Path(path) for name, path in paths.items() if path is not None}

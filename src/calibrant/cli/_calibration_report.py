@@ -14,9 +14,9 @@ from calibrant.predictions import in_samples
 
 @dataclass(frozen=True)
 class CalibrationReport:
-    """What was learned, and the metrics before and after. Prints as text.
+    """The fitted calibrator, and the metrics before and after. Prints as text.
 
-    ``before`` and ``after`` are None where there are no labels to judge by.
+    ``before`` and ``after`` are None if there are no labels.
     """
 
     calibrator: Calibrator
@@ -59,11 +59,11 @@ def _learned(calibrator: Calibrator) -> str:
     count, numbers = calibrator.num_parameters(), _numbers(calibrator)
     if count == len(numbers) == 1:
         return next(f"{name} = {value:.6g}" for name, value in numbers.items())
-    return f"{count:,} learned numbers"
+    return f"{count:,} parameters"
 
 
 def _numbers(calibrator: Calibrator) -> dict[str, float]:
-    """What was learned that is a single number."""
+    """The fitted parameters that are single numbers."""
     names = [name for name, shape in calibrator.learned.items() if shape == ()]
     return {name.removesuffix("_"): float(getattr(calibrator, name)) for name in names}
 

@@ -17,14 +17,14 @@ from calibrant.streaming import Accumulator, ParquetShards, parquet_files
 
 # A Parquet file of more values than this is read batch by batch.
 SLAB_ELEMENTS = 1 << 26
-NO_LABELS = "Nothing is measured: the data have no labels."
+NO_LABELS = "No metrics: the data have no labels."
 
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
 class Source:
-    """Files to calibrate: one that is read whole, or Parquet shards."""
+    """Files to calibrate: one file read into memory, or Parquet shards."""
 
     files: tuple[Path, ...]
     shards: ParquetShards | None
@@ -32,11 +32,11 @@ class Source:
 
     @classmethod
     def of(cls, patterns: Sequence[str], outputs: Mapping[str, Path]) -> Source:
-        """Find the files, and refuse an output that does not suit them."""
+        """Find the files, and reject an output that does not match them."""
         out = outputs.get("out")
         if bool(patterns) != (out is not None):
             rule, got = "and out go together", f"got only {'out' if out else 'apply'}"
-            raise refuse("apply", rule, got, "Name the data and where to write them calibrated.")
+            raise refuse("apply", rule, got, "Give both the data and the output file.")
         if out is None:
             return cls((), None, None)
         io.writer_for(out)
@@ -82,7 +82,10 @@ def _as_shards(patterns: Sequence[str]) -> ParquetShards | None:
     files = parquet_files(patterns, "apply")
     wrong = [file for file in files if Path(file).suffix.lower() != ".parquet"]
     if wrong:
-        rule, advice = "must be one file, or Parquet files", "Convert them, or run once for each."
+        rule, advice = (
+            "must be one file, or Parquet files",
+            "Convert them, or run the command once per file.",
+        )
         raise refuse("apply", rule, f"got {Path(wrong[0]).name!r}", advice)
     return ParquetShards.open(files)
 

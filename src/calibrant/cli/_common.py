@@ -1,4 +1,4 @@
-"""What the commands share: options, errors on one line, progress, output."""
+"""Shared parts of the commands: options, one-line errors, progress, output."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ BAD_INPUT = 2
 
 
 class Binning(StrEnum):
-    """How confidences are cut into bins."""
+    """Binning of confidences."""
 
     width = "width"
     mass = "mass"
 
 
-Bins = Annotated[int, typer.Option(help="Bins of the ECE family.")]
-Norm = Annotated[float, typer.Option(help="Order p of the ECE's norm; inf for the largest gap.")]
-BinningOption = Annotated[Binning, typer.Option(help="Bins of equal width or of equal mass.")]
+Bins = Annotated[int, typer.Option(help="Number of bins of the ECE family.")]
+Norm = Annotated[float, typer.Option(help="Order p of the ECE norm; inf for the largest gap.")]
+BinningOption = Annotated[Binning, typer.Option(help="Binning: equal width or equal mass.")]
 Level = Annotated[float, typer.Option(help="Confidence level of the intervals.")]
-Replicates = Annotated[int, typer.Option(help="Bootstrap replicates.")]
-Seed = Annotated[int, typer.Option(help="Seed of the resampling: same seed, same intervals.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
+Replicates = Annotated[int, typer.Option(help="Number of bootstrap replicates.")]
+Seed = Annotated[int, typer.Option(help="Random seed of the resampling.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON output.")]
+Csv = Annotated[bool, typer.Option("--csv", help="CSV output.")]
 Metrics = Annotated[
-    str | None, typer.Option(help="Names, separated by commas; default: the panel.")
+    str | None, typer.Option(help="Names of metrics, separated by commas; default: a standard set.")
 ]
 
 
 def one_line_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Bad input ends with exit code 2 and one line, never with a traceback."""
+    """Report invalid input in one line, with exit code 2 and without a traceback."""
 
     @wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
@@ -63,10 +63,10 @@ def one_line_errors(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def echo(text: str = "", *, err: bool = False) -> None:
-    """Print: the one place where text reaches the terminal, and control characters do not.
+    """Print text with control characters escaped; all terminal output goes through here.
 
-    Names of files, labels and records of failures come from outside. Only the two codes for bold,
-    which tables use, pass.
+    File names, labels and error records are untrusted. Only the two codes for bold, which tables
+    use, are passed through.
     """
     parts = re.split(r"(\x1b\[[01]m)", text)
     parts[::2] = [printable(part, keep="\n\t") for part in parts[::2]]
@@ -83,7 +83,7 @@ def fail(message: str) -> NoReturn:
 
 
 def refuse_given(context: typer.Context, options: list[str], rule: str) -> None:
-    """Refuse options that the user gave and that would change nothing."""
+    """Reject options that have no effect."""
     for option in options:
         source = context.get_parameter_source(option)
         if source is not None and source.name == "COMMANDLINE":
@@ -92,7 +92,7 @@ def refuse_given(context: typer.Context, options: list[str], rule: str) -> None:
 
 @contextmanager
 def one_line_warnings() -> Iterator[None]:
-    """What a fit warns of, once each, as a line on stderr."""
+    """Print each warning of a fit once, as one line on stderr."""
     seen: set[str] = set()
     with warnings.catch_warnings():
         warnings.simplefilter("always", CalibrationWarning)
@@ -112,7 +112,7 @@ def one_line_warnings() -> Iterator[None]:
 
 @contextmanager
 def progress(what: str, unit: str = "rows") -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on a terminal; nothing elsewhere."""
+    """A progress bar on a terminal, nothing elsewhere."""
     if not sys.stderr.isatty():  # Rich 13 ends a bar that it does not show with an empty line
         yield lambda now, done, total: None  # noqa: ARG005
         return
@@ -133,7 +133,7 @@ def progress(what: str, unit: str = "rows") -> Iterator[Callable[[str, int, int]
 
 def show(data: Any, text: str, *, as_json: bool, as_csv: bool) -> None:
     if as_json and as_csv:
-        raise refuse("--json/--csv", "takes one of the two", "got both", "Drop one.")
+        raise refuse("--json/--csv", "cannot be combined", "got both", "Drop one.")
     if as_json:
         echo(json.dumps(data.to_dict(), indent=2))
     elif as_csv:

@@ -13,7 +13,7 @@ from rich.table import Table
 from calibrant._core.checks import refuse
 from calibrant.cli._common import echo, one_line_errors
 
-data = typer.Typer(no_args_is_help=True, help="Data sets: what there is, and how to get it.")
+data = typer.Typer(no_args_is_help=True, help="List and download data sets.")
 app = typer.Typer()
 app.add_typer(data, name="data")
 
@@ -21,7 +21,7 @@ app.add_typer(data, name="data")
 @data.command("list")
 @one_line_errors
 def list_command() -> None:
-    """List the data sets and shifted test sets that load by name."""
+    """List the data sets and shifted test sets."""
     from calibrant.data import DATASETS, SHIFTS
     from calibrant.data._registry import checked_by
 
@@ -39,14 +39,15 @@ def get_command(
     name: Annotated[str, typer.Argument(help="Name of a data set.")],
     *,
     folder: Annotated[
-        Path | None, typer.Option("--data-dir", help="Where to put it; default: CALIBRANT_DATA.")
+        Path | None,
+        typer.Option("--data-dir", help="Folder to download to; default: CALIBRANT_DATA."),
     ] = None,
 ) -> None:
-    """Download a data set; an interrupted download goes on, a wrong checksum is refused."""
+    """Download a data set. Interrupted downloads resume; checksums are verified."""
     from calibrant.data import download
 
     if folder is None and "CALIBRANT_DATA" not in os.environ:
-        rule, advice = "must say where the files go", "Set CALIBRANT_DATA or pass --data-dir."
+        rule, advice = "must be given", "Set CALIBRANT_DATA or pass --data-dir."
         raise refuse("--data-dir", rule, "got none", advice)
     path = download(name, folder or Path(os.environ["CALIBRANT_DATA"]))
     echo(f"Wrote {path}.")

@@ -46,38 +46,45 @@ def measure_command(
     paths: Annotated[
         list[str],
         typer.Argument(
-            help="npz, Parquet, CSV, safetensors or logits.npy; with --stream a pattern."
+            help="File with predictions: npz, Parquet, CSV, safetensors or logits.npy; "
+            "with --stream also several, a folder or a pattern."
         ),
     ],
     *,
-    labels: Annotated[str | None, typer.Option(help="Labels of logits.npy or probs.npy.")] = None,
+    labels: Annotated[
+        str | None, typer.Option(help="File with the labels for logits.npy or probs.npy.")
+    ] = None,
     metrics: Metrics = None,
     bins: Bins = 15,
     norm: Norm = 1,
     binning: BinningOption = Binning.width,
-    intervals: Annotated[bool, typer.Option(help="Compute intervals.")] = True,
+    intervals: Annotated[bool, typer.Option(help="Confidence intervals.")] = True,
     level: Level = 0.95,
     replicates: Replicates = 1000,
     seed: Seed = 0,
     stream: Annotated[
-        bool, typer.Option("--stream", help="Read Parquet in bounded memory.")
+        bool,
+        typer.Option(
+            "--stream", help="Streaming of Parquet files in bounded memory, without intervals."
+        ),
     ] = False,
     as_json: Json = False,
     as_csv: Csv = False,
     fail_if: Annotated[
-        list[str] | None, typer.Option(help='Exit 1 if true, for example "ece>0.05". Repeatable.')
+        list[str] | None,
+        typer.Option(help='Condition for exit code 1, for example "ece>0.05". Repeatable.'),
     ] = None,
 ) -> None:
     """Measure how far a model's confidence can be trusted.
 
-    With --stream no intervals are computed. Exit code 1: a --fail-if holds; 2: bad input.
+    Exit code 1: a --fail-if condition holds; 2: invalid input.
     """
     conditions = [_condition(text) for text in fail_if or []]
     chosen = _names(metrics)
     shape: dict[str, Any] = {"bins": bins, "norm": norm, "binning": binning.value}
     if stream:
         unused = ["labels", "level", "replicates", "seed", *(["intervals"] if intervals else [])]
-        refuse_given(context, unused, "must be left out with --stream, which gives no intervals")
+        refuse_given(context, unused, "cannot be used with --stream, which computes no intervals")
         panel = _measure_stream(paths, chosen, **shape)
     else:
         p = load(_single(paths), labels=labels)
@@ -101,7 +108,9 @@ def measure_command(
 @app.command("compare")
 @one_line_errors
 def compare_command(
-    paths: Annotated[list[Path], typer.Argument(help="Two or more files of the same samples.")],
+    paths: Annotated[
+        list[Path], typer.Argument(help="Two or more files with predictions for the same samples.")
+    ],
     *,
     metrics: Metrics = None,
     bins: Bins = 15,
@@ -157,7 +166,7 @@ def _measure_stream(
         if name not in panel.measured:
             m.get_metric(name)  # refuses unknown names
             rule, advice = (
-                "must be of the panel with --stream",
+                "must be one of the default metrics with --stream",
                 "Measure one file without --stream.",
             )
             raise refuse("--metrics", rule, f"got {name!r}", advice)
@@ -168,14 +177,14 @@ _OPERATORS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": opera
 
 
 def _condition(text: str) -> tuple[str, str, Callable[[float], bool]]:
-    """Read ``metric>number`` into its text, the metric's name and a test."""
+    """Parse ``metric>number`` into its text, the name of the metric and a test."""
     match = re.fullmatch(r"\s*([a-z0-9_]+)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*", text)
     try:
         if match is None:
             raise ValueError
         name, sign, bound = match[1], match[2], float(match[3])
     except ValueError:
-        rule, advice = "must read metric>number", 'Write for example --fail-if "ece>0.05".'
+        rule, advice = "must have the form metric>number", 'Write for example --fail-if "ece>0.05".'
         raise refuse("--fail-if", rule, f"got {text!r}", advice) from None
     m.get_metric(name)
     return text, name, lambda value: bool(_OPERATORS[sign](value, bound))
@@ -188,13 +197,13 @@ def _value_for(panel: Panel, name: str) -> float:
     value = panel[name]
     if value != value:  # noqa: PLR0124 - NaN
         raise InputError(
-            f"{name} is undefined for these predictions, so --fail-if cannot judge it."
+            f"{name} is undefined for these predictions, so --fail-if cannot be evaluated."
         )
     return value
 
 
 def distinct_names(paths: list[Path]) -> list[str]:
-    """File names without ending; whole paths where those repeat."""
+    """File names without extension; full paths if those repeat."""
     stems = [path.stem for path in paths]
     names = stems if len(set(stems)) == len(stems) else [str(path) for path in paths]
     if len(set(names)) != len(names):

@@ -23,14 +23,16 @@ if TYPE_CHECKING:
     from calibrant.study import Study
 
 app = typer.Typer()
-papers = typer.Typer(
-    no_args_is_help=True, help="The papers: their tables, figures and claims, published and ours."
-)
+papers = typer.Typer(no_args_is_help=True, help="Reproduce the papers: tables, figures and claims.")
 app.add_typer(papers, name="papers")
 
-Paper = Annotated[str, typer.Argument(help="A paper, such as wang2021: see papers list.")]
-Name = Annotated[str, typer.Argument(help="A table or figure of it, such as table2 or figure4.")]
-ScaleName = Annotated[str, typer.Option(help="smoke (seconds), cpu (hours) or paper (GPUs).")]
+Paper = Annotated[str, typer.Argument(help="Name of a paper, such as wang2021; see papers list.")]
+Name = Annotated[
+    str, typer.Argument(help="Table or figure of the paper, such as table2 or figure4.")
+]
+ScaleName = Annotated[
+    str, typer.Option(help="Scale: smoke (seconds), cpu (hours) or paper (GPUs).")
+]
 
 
 @papers.command("list")
@@ -52,9 +54,11 @@ def show_command(
     paper: Paper,
     name: Name,
     *,
-    style: Annotated[str, typer.Option("--format", help="text, markdown or csv.")] = "text",
+    style: Annotated[
+        str, typer.Option("--format", help="Output format: text, markdown or csv.")
+    ] = "text",
 ) -> None:
-    """Print a published table, or say what a figure shows."""
+    """Print a published table, or describe a figure."""
     from calibrant.papers import compare_table, get_experiment
 
     check_choice("--format", style, ("text", "markdown", "csv"))
@@ -72,25 +76,28 @@ def show_command(
 @one_line_errors
 def run_command(
     paper: Paper,
-    name: Annotated[str, typer.Argument(help="A table or figure of it, or all.")],
+    name: Annotated[str, typer.Argument(help="Table or figure of the paper, or all.")],
     *,
-    out: Annotated[Path, typer.Option(help="Folder of the runs and of what is made from them.")],
+    out: Annotated[Path, typer.Option(help="Folder for the runs, tables and figures.")],
     scale: ScaleName = "smoke",
     formats: Annotated[
-        str, typer.Option("--format", help="Of figures: png, svg, pdf, by commas.")
+        str,
+        typer.Option("--format", help="Formats of figures: png, svg, pdf, separated by commas."),
     ] = "png,svg,pdf",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List every run; start none.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List of all runs, without starting any.")
+    ] = False,
     executor: ExecutorName = "local",
     workers: Workers = None,
     threads: Threads = None,
     address: Address = None,
-    gpus: Annotated[float, typer.Option(help="GPUs of each run, on Ray.")] = 0,
-    retry: Annotated[bool, typer.Option("--retry", help="Repeat runs that failed.")] = False,
+    gpus: Annotated[float, typer.Option(help="Number of GPUs per run (Ray only).")] = 0,
+    retry: Annotated[bool, typer.Option("--retry", help="Retry of failed runs.")] = False,
 ) -> None:
-    """Run what is missing for a table or figure, then print or draw ours beside the published.
+    """Run what is missing for a table or figure, then print or draw the results.
 
-    Stopped at any moment, the same command goes on. Tables and figures that need the same runs
-    share them when they have the same folder. Exit code 1: some runs failed.
+    The command can be interrupted at any time; run it again to continue. Tables and figures in the
+    same folder share their runs. Exit code 1: some runs failed.
     """
     from calibrant.papers import (
         Results,
@@ -120,7 +127,7 @@ def run_command(
 
 
 def _announce(studies: list[Study], scale: str, *, listed: bool) -> None:
-    """Say what would run, and what the recipes of the papers cost."""
+    """Print the runs and the cost of the paper's recipes."""
     from calibrant.papers import cost, distinct_runs
 
     runs = distinct_runs(studies)
@@ -148,14 +155,16 @@ def _finish(experiment: Experiment, results: Results, out: Path, formats: list[s
 def claims_command(
     *,
     results: Annotated[
-        Path | None, typer.Option(help="Folder of papers run; without it the published tables.")
+        Path | None, typer.Option(help="Folder of `papers run`; default: the published tables.")
     ] = None,
-    scale: Annotated[str | None, typer.Option(help="Of the results; default: as found.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As data.")] = False,
+    scale: Annotated[
+        str | None, typer.Option(help="Scale of the results; default: detected from them.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON output.")] = False,
 ) -> None:
     """Test every claim of the papers: effect, interval, and whether it holds.
 
-    Without --results the published numbers themselves are tested.
+    Without --results, the claims are tested on the published numbers.
     """
     from calibrant.papers import (
         Evidence,

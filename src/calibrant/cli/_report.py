@@ -33,33 +33,40 @@ def report_command(
     context: typer.Context,
     paths: Annotated[
         list[Path],
-        typer.Argument(help="Predictions, a file a model; or the folder of a study's results."),
+        typer.Argument(
+            help="Files with predictions, one per model, or the results folder of a study."
+        ),
     ],
     *,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file.")] = Path("report.html"),
-    title: Annotated[str | None, typer.Option(help="The heading.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output file (HTML).")] = Path(
+        "report.html"
+    ),
+    title: Annotated[str | None, typer.Option(help="Title of the report.")] = None,
     study: Annotated[
-        str | None, typer.Option(help='For a folder: its study file, or "quick".')
+        str | None, typer.Option(help='Study file of a results folder, or "quick".')
     ] = None,
     bins: Bins = 15,
     level: Level = 0.95,
     replicates: Replicates = 1000,
     seed: Seed = 0,
 ) -> None:
-    """Write one self-contained HTML file: a verdict in plain words, and charts to explore.
+    """Write a self-contained HTML report: a verdict in plain words, and interactive charts.
 
-    Models of the same samples are compared. The file works offline and asks the network for
-    nothing.
+    Models evaluated on the same samples are compared. The file works offline and makes no network
+    requests.
     """
     if any(same_file(out, path) for path in paths):
         raise refuse("--out", "must not be an input", f"got {str(out)!r}", "Choose another name.")
     if any(path.is_dir() for path in paths):
         unused = ["bins", "level", "replicates", "seed"]
-        refuse_given(context, unused, "goes with files of predictions, not with a study's folder")
+        refuse_given(context, unused, "applies to files with predictions, not to a results folder")
         _study_report(paths, out, title, study)
         return
     if study is not None:
-        rule, advice = "goes with the folder of a study", "Leave it out, or name the folder."
+        rule, advice = (
+            "applies to the results folder of a study",
+            "Leave it out, or pass the folder.",
+        )
         raise refuse("--study", rule, f"got {study!r} with files", advice)
     from calibrant.report import write_report
 
@@ -87,7 +94,7 @@ def _study_report(paths: list[Path], out: Path, title: str | None, study: str | 
     from calibrant.study import Study
 
     if len(paths) > 1:
-        rule, advice = "must be one folder, or files", "Report each study by itself."
+        rule, advice = "must be one folder, or one or more files", "Write one report per study."
         raise refuse("PATHS", rule, f"got {len(paths)} paths", advice)
     chosen = None if study is None else Study.load(study, training=False)
     with one_line_warnings():

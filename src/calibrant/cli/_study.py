@@ -25,17 +25,24 @@ if TYPE_CHECKING:
 MOST = 100_000  # processes or threads
 
 app = typer.Typer()
-study = typer.Typer(no_args_is_help=True, help="Studies: many trainings from one file, resumable.")
+study = typer.Typer(
+    no_args_is_help=True, help="Run studies: many training runs from one file, resumable."
+)
 app.add_typer(study, name="study")
 
-StudyFile = Annotated[str, typer.Argument(help='A TOML file, or "quick", the built-in study.')]
-Out = Annotated[Path, typer.Option(help="Folder of the results.")]
+StudyFile = Annotated[
+    str, typer.Argument(help='Study file (TOML), or "quick" for the built-in study.')
+]
+Out = Annotated[Path, typer.Option(help="Results folder.")]
 MOST_SHOWN = 300  # characters of an error in a list
-ExecutorName = Annotated[str, typer.Option(help="local or ray.")]
-Workers = Annotated[int | None, typer.Option(help="Processes; default: a quick probe decides.")]
-Threads = Annotated[int | None, typer.Option(help="Threads of each run.")]
-Address = Annotated[str | None, typer.Option(help="Of an existing Ray cluster.")]
-Within = Annotated[float, typer.Option(help="Accuracy that may be given up, as a fraction.")]
+ExecutorName = Annotated[str, typer.Option(help="Executor: local or ray.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Number of worker processes; default: chosen by a short benchmark."),
+]
+Threads = Annotated[int | None, typer.Option(help="Number of threads per run.")]
+Address = Annotated[str | None, typer.Option(help="Address of an existing Ray cluster.")]
+Within = Annotated[float, typer.Option(help="Largest acceptable loss of accuracy, as a fraction.")]
 
 
 @study.command("run")
@@ -48,12 +55,13 @@ def run_command(
     workers: Workers = None,
     threads: Threads = None,
     address: Address = None,
-    gpus: Annotated[float, typer.Option(help="GPUs of each run, on Ray.")] = 0,
-    retry: Annotated[bool, typer.Option("--retry", help="Repeat runs that failed.")] = False,
+    gpus: Annotated[float, typer.Option(help="Number of GPUs per run (Ray only).")] = 0,
+    retry: Annotated[bool, typer.Option("--retry", help="Retry of failed runs.")] = False,
 ) -> None:
-    """Run what is missing of a study, then say what it found.
+    """Run what is missing of a study, then print its findings.
 
-    Stopped at any moment, the same command goes on. Exit code 1: some runs failed.
+    The command can be interrupted at any time; run it again to continue. Exit code 1: some runs
+    failed.
     """
     from calibrant.results import read_all
     from calibrant.study import answer
@@ -78,14 +86,16 @@ def status_command(
     file: StudyFile,
     *,
     out: Out,
-    workers: Annotated[int, typer.Option(help="Processes, for the time left.")] = 1,
+    workers: Annotated[
+        int, typer.Option(help="Number of worker processes, used to estimate the time left.")
+    ] = 1,
 ) -> None:
     """Show how many runs are done, running, failed and missing, and the time left."""
     from calibrant.results import Store
     from calibrant.study import status
 
     if not out.is_dir():
-        rule, advice = "must be a folder of results", f"Begin: calibrant study run {file} --out …"
+        rule, advice = "must be a results folder", f"Begin: calibrant study run {file} --out …"
         raise refuse("--out", rule, f"got {str(out)!r}, which does not exist", advice)
     check_count("--workers", workers, least=1, most=MOST, example=2)
     chosen = _load(file)
@@ -103,21 +113,27 @@ def status_command(
 @study.command("table")
 @one_line_errors
 def table_command(
-    out: Annotated[Path, typer.Argument(help="Folder of the results.")],
+    out: Annotated[Path, typer.Argument(help="Results folder.")],
     *,
-    rows: Annotated[str, typer.Option(help="Columns that make the rows, by commas.")] = "objective",
-    cols: Annotated[str, typer.Option(help="Columns that make the columns.")] = "calibrator",
+    rows: Annotated[
+        str, typer.Option(help="Columns used as rows, separated by commas.")
+    ] = "objective",
+    cols: Annotated[
+        str, typer.Option(help="Columns used as columns, separated by commas.")
+    ] = "calibrator",
     metric: Annotated[str, typer.Option(help="Name of a metric.")] = "ece",
     where: Annotated[
-        list[str] | None, typer.Option(help='Fix a column, such as "part=test". Repeatable.')
+        list[str] | None, typer.Option(help='Filter on a column, such as "part=test". Repeatable.')
     ] = None,
-    spread: Annotated[str, typer.Option(help="std or sem.")] = "std",
+    spread: Annotated[str, typer.Option(help="Spread: std or sem.")] = "std",
     baseline: Annotated[
-        str | None, typer.Option(help="A column to compare with: ▲ higher, ▼ lower.")
+        str | None, typer.Option(help="Column to compare with: ▲ higher, ▼ lower.")
     ] = None,
-    style: Annotated[str, typer.Option("--format", help="text, markdown, latex or csv.")] = "text",
+    style: Annotated[
+        str, typer.Option("--format", help="Output format: text, markdown, latex or csv.")
+    ] = "text",
 ) -> None:
-    """Print a table of means over seeds, best in bold, with marks of significance."""
+    """Print a table of means over seeds, with the best in bold and significance markers."""
     from calibrant.results import pivot, read_all
 
     check_choice("--spread", spread, ("std", "sem"))
@@ -158,7 +174,7 @@ def tune_command(
     address: Address = None,
     within: Within = 0.01,
 ) -> None:
-    """Tune the coefficients that the study lists under tune, one by one: lowest validation ECE."""
+    """Tune the coefficients that the study lists under tune, one at a time, by validation ECE."""
     from calibrant.study import StudyError, tune
 
     works = make_executor(executor, workers, threads, address, 0)
@@ -175,14 +191,14 @@ def select_command(
     file: StudyFile,
     *,
     out: Out,
-    score: Annotated[str, typer.Option(help="nll or brier.")] = "nll",
+    score: Annotated[str, typer.Option(help="Score to minimise: nll or brier.")] = "nll",
     within: Within = 0.01,
     executor: ExecutorName = "local",
     workers: Workers = None,
     threads: Threads = None,
     address: Address = None,
 ) -> None:
-    """Choose loss and calibrator together, on validation data; runs what is missing first."""
+    """Choose the best loss and calibrator on validation samples; runs what is missing first."""
     from calibrant.study import select
     from calibrant.study._select import SCORES, check_within
 
@@ -195,7 +211,7 @@ def select_command(
 
 
 def _load(file: str) -> Study:
-    """The study; what only PyTorch knows is checked before the first run of it, if there is one."""
+    """The study; checks that need PyTorch are made before the first run."""
     from calibrant.study import Study
 
     return Study.load(file, training=False)
@@ -204,7 +220,7 @@ def _load(file: str) -> Study:
 def _damaged(now: Status) -> str:
     from calibrant.results._store import damaged_files
 
-    return f"{damaged_files(now.damaged)}; the next study run repeats what they held"
+    return f"{damaged_files(now.damaged)}; the next study run recreates them"
 
 
 def make_executor(
@@ -225,7 +241,7 @@ def make_executor(
     for option, value in given.items():
         if option not in known[name]:
             other = next(other for other, names in known.items() if option in names)
-            rule, advice = f"goes with --executor {other}", "Drop one of the two."
+            rule, advice = f"is only valid with --executor {other}", "Drop one of the two."
             raise refuse(f"--{option}", rule, f"got {value!r} with {name}", advice)
     return EXECUTORS[name](**given)
 
@@ -235,7 +251,7 @@ def _fixed(texts: list[str]) -> dict[str, Any]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            rule, advice = "must read column=value", 'Write for example "part=test".'
+            rule, advice = "must have the form column=value", 'Write for example "part=test".'
             raise refuse("--where", rule, f"got {text!r}", advice)
         found[name] = _seed(text, value) if name == "seed" else value
     return found
@@ -245,7 +261,7 @@ def _seed(text: str, value: str) -> int:
     try:
         return int(value)
     except ValueError:
-        rule, advice = "must have a whole number as seed", 'Write for example "seed=0".'
+        rule, advice = "must have an integer as seed", 'Write for example "seed=0".'
         raise refuse("--where", rule, f"got {text!r}", advice) from None
 
 
@@ -279,7 +295,7 @@ def _tables(chosen: Study, table: Any) -> str:
 
 
 def run_missing(chosen: Study, out: Path, works: Executor, *, retry: bool = False) -> Status:
-    """Run what is missing of a study, with a live table; one line if it cannot go on."""
+    """Run what is missing of a study, with a live table; fatal errors are reported in one line."""
     from calibrant.study import StudyError, run_study
 
     try:
@@ -293,7 +309,7 @@ def run_missing(chosen: Study, out: Path, works: Executor, *, retry: bool = Fals
 def _live(
     chosen: Study, works: Executor, out: Path
 ) -> Iterator[Callable[[Run, str, Status], None] | None]:
-    """A table that fills while the study runs; nothing where no terminal is."""
+    """A live table of the study on a terminal, nothing elsewhere."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -321,7 +337,7 @@ def _drawn(chosen: Study, now: Status | None = None, left: float | None = None) 
 
 
 def _time_left(now: Status, works: Executor, out: Path, rate: float) -> float | None:
-    """Seconds left; where nobody knows how many work at once, by the runs ended in a second."""
+    """Seconds left; without a known number of workers, from the rate of finished runs."""
     workers = works.processes(out)
     if workers is not None:
         return now.time_left(workers)

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-DataOption = Annotated[str, typer.Option(help="Name of a data set, or a file of your own: d.npz.")]
+DataOption = Annotated[str, typer.Option(help="Name of a data set, or your own .npz file.")]
 DataFolder = Annotated[
-    Path | None, typer.Option("--data-dir", help="Where the files are; default: CALIBRANT_DATA.")
+    Path | None,
+    typer.Option("--data-dir", help="Folder with the data files; default: CALIBRANT_DATA."),
 ]
 
 
@@ -35,32 +36,52 @@ DataFolder = Annotated[
 def train_command(
     *,
     data: DataOption,
-    out: Annotated[Path, typer.Option(help="Folder of the run; an interrupted one goes on.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run; an interrupted run resumes.")],
     model: Annotated[str, typer.Option(help="Name of a network.")] = "resnet20",
     objective: Annotated[
-        str, typer.Option(help='Such as "focal:gamma=3" or "cross_entropy + 2*mmce".')
+        str,
+        typer.Option(
+            help='Training objective, such as "focal:gamma=3" or "cross_entropy + 2*mmce".'
+        ),
     ] = "cross_entropy",
     recipe: Annotated[str, typer.Option(help="Name of a recipe.")] = "cifar",
     option: Annotated[
-        list[str] | None, typer.Option(help='Of the recipe, such as "learning_rate=0.05".')
+        list[str] | None,
+        typer.Option(help='Option of the recipe, such as "learning_rate=0.05". Repeatable.'),
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Epochs, instead of the recipe's.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Number of epochs; overrides the recipe.")
+    ] = None,
     calibration: Annotated[
-        str, typer.Option(help="Training samples kept for calibration: a share or a whole number.")
+        str, typer.Option(help="Training samples held out for calibration: a fraction or a number.")
     ] = "0.1",
-    train_size: Annotated[int | None, typer.Option(help="Train on fewer samples.")] = None,
-    seed: Annotated[int, typer.Option(help="Of split, weights, order, augmentation.")] = 0,
-    stop: Annotated[str | None, typer.Option(help="Stop early by nll, ece or refinement.")] = None,
-    patience: Annotated[int, typer.Option(help="Epochs that --stop waits.")] = 10,
-    telemetry: Annotated[bool, typer.Option(help="Record every epoch on the test set.")] = True,
-    precision: Annotated[str, typer.Option(help="auto, bf16 or fp32.")] = "auto",
-    compiled: Annotated[bool, typer.Option("--compile", help="Use torch.compile.")] = False,
+    train_size: Annotated[
+        int | None, typer.Option(help="Number of training samples to use; default: all.")
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(help="Random seed of split, weights, order and augmentation.")
+    ] = 0,
+    stop: Annotated[
+        str | None, typer.Option(help="Criterion for early stopping: nll, ece or refinement.")
+    ] = None,
+    patience: Annotated[
+        int, typer.Option(help="Number of epochs without improvement before --stop ends the run.")
+    ] = 10,
+    telemetry: Annotated[
+        bool, typer.Option(help="Training history on test samples after every epoch.")
+    ] = True,
+    precision: Annotated[
+        str, typer.Option(help="Numerical precision: auto, bf16 or fp32.")
+    ] = "auto",
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="Compilation with torch.compile.")
+    ] = False,
     data_dir: DataFolder = None,
 ) -> None:
-    """Train a network and write its weights, records and predictions.
+    """Train a network and write its weights, training history and predictions.
 
-    Under torchrun the processes share each batch. Run it again after an interruption and it goes
-    on from the last epoch, to the same weights.
+    Under torchrun, each batch is split among the processes. After an interruption, run it again: it
+    resumes from the last epoch and ends with the same weights.
     """
     from calibrant.train import EarlyStopping, TrainingError, get_recipe, train
 
@@ -101,17 +122,22 @@ def train_command(
 def predict_command(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
     *,
-    out: Annotated[Path, typer.Option(help="Predictions to write: preds.npz.")],
+    out: Annotated[Path, typer.Option(help="Output file for the predictions, such as preds.npz.")],
     data: Annotated[
-        str | None, typer.Option(help="The data it was trained on; a file of your own: its path.")
+        str | None,
+        typer.Option(
+            help="Data set that the run was trained on, or the path of your own .npz file."
+        ),
     ] = None,
-    split: Annotated[str, typer.Option(help="train, calibration or test.")] = "test",
+    split: Annotated[
+        str, typer.Option(help="Split to predict: train, calibration or test.")
+    ] = "test",
     shift: Annotated[
-        str | None, typer.Option(help='A shifted test set, such as "cifar10-c/fog/3".')
+        str | None, typer.Option(help='Shifted test set, such as "cifar10-c/fog/3".')
     ] = None,
     data_dir: DataFolder = None,
 ) -> None:
-    """Predict with a trained network: logits and labels, for measure and calibrate."""
+    """Write the predictions of a trained network: logits and labels, for measure and calibrate."""
     from calibrant.data import DATASETS, load_shift
     from calibrant.train import predict, read_run
 
@@ -127,7 +153,7 @@ def predict_command(
 
 
 def _share_or_number(text: str) -> float | int:
-    """What --calibration means: a whole number counts samples, one with a decimal point is a share.
+    """Parse --calibration: an integer is a number of samples, a decimal a fraction.
 
     >>> _share_or_number("0.1"), _share_or_number("500")
     (0.1, 500)
@@ -146,7 +172,7 @@ def _load(name: str, folder: Path | None) -> Dataset:
 
 @contextmanager
 def _bar() -> Iterator[Callable[[Moment], None] | None]:
-    """A bar with loss, accuracy, ECE, speed and time left; nothing where no terminal is."""
+    """A progress bar with loss, accuracy, ECE, speed and time left on a terminal, else nothing."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -1,9 +1,9 @@
-"""Data sets as their authors publish them, your own, embedded ones; splits and corruptions.
+"""Data sets in their published formats, your own and embedded ones; splits and corruptions.
 
 ``DATASETS`` lists the sets and ``SHIFTS`` the shifted test sets; :func:`load` and
 :func:`load_shift` read them, :func:`download` fetches them. Files are looked for in the folder
-that the environment variable ``CALIBRANT_DATA`` names. They come from outside and are treated as
-hostile: nothing is unpickled, and sizes are checked before anything is allocated.
+given by the environment variable ``CALIBRANT_DATA``. They are untrusted: nothing is unpickled, and
+sizes are checked before anything is allocated.
 
 ``calibrant.data.augment`` augments batches in PyTorch; nothing else here imports it.
 """

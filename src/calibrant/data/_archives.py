@@ -1,4 +1,4 @@
-"""Archives from outside: no path escapes, no links, no devices, no bombs."""
+"""Untrusted archives: no escaping paths, links, devices or decompression bombs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_MEMBERS = 2_000_000
 # Twenty times the archive is more than any of these data sets needs; small ones may have 1 GiB.
 MAX_GROWTH = 20
 ALWAYS_ALLOWED = 1 << 30
-# No header of a tar file is larger; whoever asks for more in one read is being fooled.
+# No header of a tar file is larger; a larger read means a malformed file.
 MAX_READ = 1 << 24
 
 _OPENERS: dict[str, Callable[[Path], Any]] = {
@@ -52,10 +52,10 @@ def read_members(archive: Path, names: tuple[str, ...]) -> dict[str, bytes]:
 
 
 def unpack(archive: Path, folder: Path) -> list[Path]:
-    """Unpack a tar or zip archive into ``folder`` and return what now lies there.
+    """Unpack a tar or zip archive into ``folder`` and return the unpacked paths.
 
-    Everything is written beside its place first and renamed at the end, so that half an archive
-    is never taken for a whole one. What is there already is not overwritten.
+    Everything is written to a temporary place and renamed at the end, so that a partial archive is
+    never mistaken for a complete one. Existing files are not overwritten.
     """
     with (
         tempfile.TemporaryDirectory(dir=folder, prefix=".unpack-") as work,
@@ -70,7 +70,7 @@ def unpack(archive: Path, folder: Path) -> list[Path]:
         for top in tops:
             if (folder / top.name).exists():
                 rule = f"must not hold {top.name} already"
-                raise refuse("folder", rule, f"got {folder}", "Move it away first.")
+                raise refuse("folder", rule, f"got {folder}", "Move it first.")
         return [top.rename(folder / top.name) for top in tops]
 
 

@@ -135,7 +135,7 @@ def _decode_python(data: bytes, where: str, layout: _Layout) -> _Part:
     batch = read_batch(data, where)
     pixels, labels = batch.get("data"), batch.get(layout.label)
     if not isinstance(pixels, np.ndarray) or pixels.shape[1:] != (PIXELS,):
-        raise damaged(where, f"has no array data of {PIXELS:,} bytes an image")
+        raise damaged(where, f"has no array data of {PIXELS:,} bytes per image")
     if not isinstance(labels, list) or not all(type(label) is int for label in labels):
         raise damaged(where, f"has no list {layout.label}")
     with clear_errors(where, "a CIFAR batch"):

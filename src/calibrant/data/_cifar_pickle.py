@@ -1,8 +1,8 @@
 """The pickled batches of CIFAR, read as data: nothing is imported, called or unpickled.
 
-A pickle is a program for a small stack machine. The machine here knows the instructions that
-build numbers, strings, lists, tuples and dictionaries, and it knows how the authors' files write a
-NumPy array. Any other instruction or name is refused.
+A pickle is a program for a small stack machine. The machine here knows the instructions that build
+numbers, strings, lists, tuples and dictionaries, and how the authors' files encode a NumPy array.
+Any other instruction or name is rejected.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class _Machine:
         keys = items[::2]
         # Only text: the hash of a deeply nested tuple would overflow the interpreter's own stack.
         if not all(isinstance(key, (bytes, str)) for key in keys):
-            raise damaged(self.where, "has a key that is no text")
+            raise damaged(self.where, "has a key that is not a string")
         self.stack[-1].update(zip(keys, items[1::2], strict=True))
 
     def _do_global(self, name: str) -> None:
@@ -246,6 +246,6 @@ def _array(built: _Built, where: str) -> NDArray[np.uint8]:
 
 def _refused(where: str, what: str) -> InputError:
     return InputError(
-        f"{where} must hold nothing but numbers, text and arrays; it uses {what}, which could run "
-        "code and is refused. Get the file from its authors."
+        f"{where} must contain only numbers, strings and arrays; it uses {what}, which could run "
+        "code and is rejected. Get the file from its authors."
     )

@@ -36,8 +36,8 @@ class Corruption:
 def corrupt(images: NDArray[np.uint8] | ImageFiles, name: str, level: int, *, seed: int = 0) -> Any:
     """Corrupt images in the manner of CIFAR-C (Hendrycks and Dietterich 2019, arXiv:1903.12261).
 
-    The corruptions are written anew and work on images of any size and on grey ones, so numbers
-    measured on them are not those of the published CIFAR-C files; say "generated" beside them.
+    The corruptions are reimplemented and work on images of any size and on greyscale images, so
+    results differ from those on the published CIFAR-C files; label them as generated.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def corrupt(images: NDArray[np.uint8] | ImageFiles, name: str, level: int, *, se
     level
         1 to 5; the distance from the clean image grows with it.
     seed
-        Of the noise. Levels share their random numbers, so that they differ in strength alone.
+        Seed of the noise. Levels share their random numbers, so that they differ only in strength.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The record of a data set: what every loader gives and everything else takes."""
+"""The data set record that every loader returns."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ LAYOUTS: dict[str, tuple[int, str, str]] = {
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Training and test samples with their labels, checked once.
+    """Training and test samples with their labels, validated.
 
     Images are uint8 (N, C, H, W), vectors float32 (N, D), signals float32 (N, C, L), tokens int64
     (N, L) and trees a :class:`Trees`. Labels are int64 from 0. Of tokens and trees,
-    ``meta["vocabulary_size"]`` is needed to train, and ``meta["vectors"]`` (words, D) is what their
-    word vectors start from.
+    ``meta["vocabulary_size"]`` is required for training, and ``meta["vectors"]`` (words, D)
+    initialises the word embeddings.
 
     Examples
     --------
@@ -91,13 +91,13 @@ def check_labels(labels: Any, name: str, num_classes: int | None = None) -> NDAr
     """Return labels as int64 (N,), all from 0 and below ``num_classes``."""
     array = np.asarray(labels)
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        rule = "must be whole numbers of the shape (N,)"
+        rule = "must be integers of shape (N,)"
         raise refuse(name, rule, f"got {array.dtype} {array.shape}", "Try labels.astype(int).")
     low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
     if low < 0 or (num_classes is not None and high >= num_classes):
         end = "" if num_classes is None else f" to {num_classes - 1}"
         got = f"got {low} to {high}"
-        raise refuse(name, f"must be class numbers from 0{end}", got, "Number the classes from 0.")
+        raise refuse(name, f"must be class indices from 0{end}", got, "Number the classes from 0.")
     return array.astype(np.int64, copy=False)
 
 

@@ -1,4 +1,4 @@
-"""Downloads: resumed where they broke off, compared with their checksum, shown as they come."""
+"""Downloads: resumable, verified by checksum, with a progress bar."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Remote:
     checksum
         ``md5:…`` or ``sha256:…``, or "" if none is published.
     inside
-        The folder it is put into, below the data folder.
+        Subfolder of the data folder that it is put into.
     unpacks
-        The folder that the archive holds, or "" for a file that is read as it is.
+        The folder in the archive, or "" for a file that is not unpacked.
     file
         Its name on disk, where that differs from the address.
     """
@@ -60,7 +60,7 @@ class Remote:
 
 
 def fetch(remote: Remote, folder: Path, *, progress: bool = True) -> Path:
-    """Fetch one file into ``folder``, unless it is there with the right checksum already.
+    """Download one file into ``folder``, unless it already exists with the right checksum.
 
     An archive that is unpacked is deleted after that; its folder then stands for it.
     """
@@ -84,9 +84,9 @@ def fetch(remote: Remote, folder: Path, *, progress: bool = True) -> Path:
         except ValueError as error:
             if isinstance(error, InputError):
                 raise
-            rule = f"must give a file with the checksum {remote.checksum}"
+            rule = f"must point to a file with the checksum {remote.checksum}"
             advice = "The file was deleted. Try again, or another mirror with url=…"
-            raise refuse("url", rule, f"{remote.url} gave another", advice) from error
+            raise refuse("url", rule, f"{remote.url} has a different one", advice) from error
     if not remote.unpacks:
         return Path(path)
     unpack(Path(path), target)
@@ -106,7 +106,7 @@ def fetch_resuming(url: str, part: Path, report: Report) -> None:
         except urllib.error.HTTPError as error:
             error.close()
             raise refuse(
-                "url", "must lead to a file", f"{url} answers {error}", "Check it."
+                "url", "must point to a file", f"{url} answers {error}", "Check it."
             ) from error
         except (OSError, http.client.HTTPException) as error:
             reason = error
@@ -114,8 +114,8 @@ def fetch_resuming(url: str, part: Path, report: Report) -> None:
             break
     held = part.stat().st_size if part.exists() else 0
     raise InputError(
-        f"{url} could not be fetched: {reason}. {held:,} bytes are kept; the same command goes on "
-        "from there."
+        f"{url} could not be fetched: {reason}. {held:,} bytes are kept; run the same command to "
+        "resume."
     )
 
 
@@ -158,7 +158,7 @@ def _check_url(remote: Remote) -> None:
         rule = "must be the http or https address of a file"
         raise refuse("url", rule, f"got {remote.url!r}", "Give the whole address.")
     if scheme == "http" and not remote.checksum:
-        rule = "must be https where no checksum is known"
+        rule = "must be https if no checksum is known"
         raise refuse("url", rule, f"got {remote.url!r}", "Pass sha256=… as well.")
 
 

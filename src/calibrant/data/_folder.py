@@ -11,10 +11,10 @@ VARIABLE = "CALIBRANT_DATA"
 
 
 def data_folder(folder: str | Path | None) -> Path:
-    """The folder given, or the one that the environment variable ``CALIBRANT_DATA`` names."""
+    """The given folder, or that of the environment variable ``CALIBRANT_DATA``."""
     chosen = folder if folder is not None else os.environ.get(VARIABLE)
     if not chosen:
-        rule = "must say where the files are"
+        rule = "must be given"
         advice = f"Pass folder=…, or set the environment variable {VARIABLE}."
         raise refuse("folder", rule, f"got none, and {VARIABLE} is not set", advice)
     path = Path(chosen).expanduser()

@@ -30,7 +30,7 @@ TINY_SIZE = 64
 
 @dataclass(frozen=True, eq=False)
 class ImageFiles:
-    """Image files that look like a uint8 array (N, 3, size, size) and are decoded when indexed.
+    """Image files that behave like a uint8 array (N, 3, size, size) and are decoded when indexed.
 
     ``files[np.array([3, 5])]`` gives an array. Each image is scaled so that its shorter side is
     ``round(size * margin)``, and the middle is cut out.

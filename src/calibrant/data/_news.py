@@ -59,14 +59,14 @@ def load_news20(
     folder
         Where ``20news-bydate.tar.gz`` or its two folders lie; ``CALIBRANT_DATA`` if None.
     remove
-        Parts to strip, because they give the group away: headers, footers, quotes.
+        Parts to remove because they reveal the group: headers, footers, quotes.
     length
-        Words kept of each message.
+        Number of words kept per message.
     vocabulary_size
-        Words known, from the training messages, with padding 0 and unknown 1.
+        Size of the vocabulary, built from the training messages; 0 is padding, 1 unknown.
     vectors
-        A file of GloVe vectors for these words, such as ``glove.6B.50d.txt``, in the data folder
-        or by its path: what training starts from.
+        A file of GloVe vectors for these words, such as ``glove.6B.50d.txt``, in the data folder or
+        by its path, that initialises the embeddings.
 
     Returns
     -------

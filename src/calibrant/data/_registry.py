@@ -275,9 +275,9 @@ def load(name: str | Path, *, folder: str | Path | None = None, **options: Any) 
     name
         One of ``DATASETS``, or the path of a file with ``x_train, y_train, x_test, y_test``.
     folder
-        Where the files lie; the environment variable ``CALIBRANT_DATA`` if None.
+        Folder with the files; the environment variable ``CALIBRANT_DATA`` if None.
     options
-        Of the loader, for example ``length=200`` for news20 or ``seed=1`` for signals.
+        Options of the loader, for example ``length=200`` for news20 or ``seed=1`` for signals.
 
     Examples
     --------
@@ -305,14 +305,15 @@ def load_shift(name: str | Path, *, folder: str | Path | None = None, **options:
         One of ``SHIFTS``, with corruption and level where it has them; or the path of a .npz file
         with ``x_test`` and ``y_test``.
     folder
-        Where the files lie; the environment variable ``CALIBRANT_DATA`` if None.
+        Folder with the files; the environment variable ``CALIBRANT_DATA`` if None.
     options
-        Of the loader. Where the shift is generated: of the data set, and ``corruption_seed``.
+        Options of the loader. For generated shifts: options of the data set, and
+        ``corruption_seed``.
 
     Returns
     -------
     tuple
-        Inputs, labels and a dictionary that says where they come from; ``source`` is "published",
+        Inputs, labels and a dictionary that describes their source; ``source`` is "published",
         "generated", "synthetic" or "npz".
 
     Examples
@@ -372,16 +373,16 @@ def download(
     sha256: str | None = None,
     progress: bool = True,
 ) -> Path:
-    """Fetch the files of a data set or shift, compare their checksums and unpack them if needed.
+    """Download the files of a data set or shift, verify their checksums and unpack them if needed.
 
-    A download that broke off goes on where it stopped. What is there already is not fetched again.
+    Interrupted downloads resume. Existing files are not downloaded again.
 
     Parameters
     ----------
     name
         One of ``DATASETS`` or ``SHIFTS``.
     folder
-        Where to put them; the environment variable ``CALIBRANT_DATA`` if None.
+        Folder to download to; the environment variable ``CALIBRANT_DATA`` if None.
     url
         A mirror: the address of the file, or of the folder with the files (ending in /) where
         there are several.
@@ -398,8 +399,8 @@ def download(
     check_choice("name", name, (*DATASETS, *(shift for shift in SHIFTS if shift not in DATASETS)))
     remotes = DATASETS[name].remotes if name in DATASETS else SHIFTS[name].remotes
     if not remotes:
-        rule = "must be a set that can be fetched"
-        advice = "Embedded and generated sets need no files; ImageNet is given out by its authors."
+        rule = "must be a data set that can be downloaded"
+        advice = "Embedded and generated sets need no files; get ImageNet from its authors."
         raise refuse("name", rule, f"got {name!r}", advice)
     root = data_folder(folder)
     if len(remotes) > 1 and sha256 is not None:
@@ -459,7 +460,7 @@ def _level(text: str, parts: list[str], most: int, *, least: int) -> int:
 
 
 def check(name: str, options: Collection[str] = ()) -> None:
-    """Refuse data sets, and options of theirs, that do not exist; files are not looked for."""
+    """Reject unknown data sets and options; files are not looked for."""
     own = name.endswith(".npz")
     if not own and name not in DATASETS:
         rule, advice = "must be a data set, or the path of an .npz file", near_name(name, DATASETS)
@@ -468,7 +469,7 @@ def check(name: str, options: Collection[str] = ()) -> None:
 
 
 def check_options(function: Callable[..., Any], options: Collection[str], name: str) -> None:
-    """Refuse what a loader does not take."""
+    """Reject options that a loader does not take."""
     parameters = inspect.signature(function).parameters
     known = [option for option in parameters if option not in ("folder", "path", "name")]
     check_option_names(name, options, known)

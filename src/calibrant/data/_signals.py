@@ -1,4 +1,4 @@
-"""A task of noisy waves: trained in seconds, and hard enough to be overconfident in."""
+"""A task of noisy waves that trains in seconds and makes networks overconfident."""
 
 from __future__ import annotations
 
@@ -25,22 +25,23 @@ def signals(
     level: int = 0,
     seed: int = 0,
 ) -> Dataset:
-    """Draw noisy waves of six shapes with random frequency, phase and height.
+    """Generate noisy waves of six shapes with random frequency, phase and amplitude.
 
-    The noise makes shapes overlap and a share of the labels is drawn at random, in training and
-    test alike, so no model can be right always; yet a small convolutional network learns the few
-    training samples by heart and becomes overconfident.
+    The noise makes shapes overlap, and a fraction of the labels is random in both training and
+    test, so no model can be perfect. Yet a small convolutional network memorises the few training
+    samples and becomes overconfident.
 
     Parameters
     ----------
     train_size, test_size
-        Sizes. The training set is meant to be halved: 400 samples train, 400 calibrate.
+        Sizes. The training set is meant to be halved: 400 samples for training, 400 for
+        calibration.
     label_noise
-        Share of labels that are replaced by a random class.
+        Fraction of labels that are replaced by a random class.
     level
-        Shift of the test set from 0, none, to 5: its noise doubles.
+        Shift of the test set, from 0 (none) to 5 (twice the noise).
     seed
-        Of everything. The training set is the same at every level.
+        Random seed. The training set is the same at every level.
 
     Returns
     -------

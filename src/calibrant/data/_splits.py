@@ -18,7 +18,7 @@ LEAST_SAMPLES = 2
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Which samples train the network and which calibrate it, as sorted numbers of samples."""
+    """Sorted indices of the training samples and the calibration samples."""
 
     train: NDArray[np.int64]
     calibration: NDArray[np.int64]
@@ -38,22 +38,22 @@ def split(
     train_size: int | None = None,
     calibration_size: int | None = None,
 ) -> Split:
-    """Set samples apart for calibration, and keep as many of each part as asked for.
+    """Hold out samples for calibration, and keep the requested number of each part.
 
-    Every part has its share of each class to within one sample. Parts are nested: under one seed a
-    smaller part lies within a larger one, and no sample ever changes from one part to the other
-    when sizes change, as long as the two sizes together leave room.
+    Every part is stratified to within one sample per class. Parts are nested: with the same seed, a
+    smaller part is a subset of a larger one, and no sample moves from one part to the other when
+    sizes change, as long as both sizes fit.
 
     Parameters
     ----------
     labels
         Class numbers (N,) of the training set.
     calibration
-        How many samples to set apart: a whole number, or a share between 0 and 1.
+        Number of samples to hold out: an integer, or a fraction between 0 and 1.
     seed
-        Of the random order.
+        Random seed.
     train_size, calibration_size
-        Keep only so many of each part; all if None.
+        Number of samples to keep of each part; all if None.
 
     Returns
     -------
@@ -70,7 +70,7 @@ def split(
     """
     numbers = check_labels(labels, "labels")
     if len(numbers) < LEAST_SAMPLES:
-        raise refuse("labels", "must have 2 samples at least", f"got {len(numbers)}", "Add some.")
+        raise refuse("labels", "must have at least 2 samples", f"got {len(numbers)}", "Add some.")
     held = _count(calibration, len(numbers))
     kept = _kept("train_size", train_size, len(numbers) - held)
     measured = _kept("calibration_size", calibration_size, held)

@@ -40,7 +40,7 @@ def load_sst(
     """Load SST with five classes (Socher et al. 2013): 8,544 + 2,210 trees, 1,101 for development.
 
     ``vectors`` is a file of GloVe vectors, such as ``glove.6B.50d.txt``, in the data folder or by
-    its path: what training starts from. ``vocabulary="all"`` also knows the words of the
+    its path, that initialises the embeddings. ``vocabulary="all"`` also knows the words of the
     development and test files, for use with them. The development trees are ``meta["x_dev"]``,
     their labels ``meta["y_dev"]``.
     """
@@ -86,7 +86,7 @@ def _load(
 
 
 def parse_trees(text: str, where: str) -> list[_Parsed]:
-    """Read one tree a line: ``(3 (2 good) (2 film))``, words in lower case.
+    """Read one tree per line: ``(3 (2 good) (2 film))``, words in lower case.
 
     Examples
     --------

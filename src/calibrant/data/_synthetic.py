@@ -33,22 +33,22 @@ def synthetic(
 
     Labels are drawn from :math:`p(y \mid x)`, which is known for every x and stays the same at
     every shift level; only where the test inputs lie changes. A perfect model therefore remains
-    perfect, and what is lost under shift is lost by the model.
+    perfect, and any loss under shift is due to the model.
 
     Parameters
     ----------
     family
-        ``"gaussians"``: one normal cloud a class, :math:`p(y \mid x)` by Bayes' rule; a linear
-        model can be perfect. ``"teacher"``: a random network of two layers gives the logits.
+        ``"gaussians"``: one Gaussian per class, :math:`p(y \mid x)` by Bayes' rule; a linear model
+        can be perfect. ``"teacher"``: a random network of two layers gives the logits.
     num_classes, dimension, train_size, test_size
         Sizes.
     separation
         How far the classes are apart: distance of the centres from their middle, or spread of the
         teacher's logits.
     level
-        Shift of the test inputs from 0, none, to 5: they spread up to 2.6 times as far.
+        Shift of the test inputs, from 0 (none) to 5 (2.6 times the spread).
     seed
-        Of everything. The task and the training set are the same at every level.
+        Random seed. The task and the training set are the same at every level.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Words and their numbers: a tokeniser, a vocabulary, GloVe vectors."""
+"""Tokeniser, vocabulary and GloVe vectors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def tokenise(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The words a model knows; 0 is padding and 1 stands for every other word.
+    """The vocabulary of a model; 0 is padding and 1 any unknown word.
 
     Examples
     --------
@@ -124,7 +124,7 @@ def load_glove(
     vocabulary
         Which words to keep.
     seed
-        Of the small normal vectors given to words that the file lacks. Padding is 0.
+        Seed of the small normal vectors of words that are not in the file. Padding is 0.
 
     Returns
     -------

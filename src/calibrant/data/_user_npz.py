@@ -33,11 +33,11 @@ def read_own(
     Parameters
     ----------
     path
-        File with ``x_train, y_train, x_test, y_test`` and, if wished, the class names ``classes``.
+        File with ``x_train, y_train, x_test, y_test`` and, optionally, the class names ``classes``.
         Inputs are uint8 images (N, C, H, W), (N, H, W, C) or (N, H, W), floating vectors (N, D),
-        floating signals (N, C, L) or whole-number tokens (N, L) with 0 for padding.
+        floating-point signals (N, C, L) or integer tokens (N, L) with 0 for padding.
     name
-        What to call it; the file's name if None.
+        Name of the data set; the file name if None.
     classes
         Class names; those of the file, or the class numbers, if None.
     layout
@@ -88,7 +88,7 @@ def as_inputs(x: NDArray[Any], name: str, layout: str | None = None) -> tuple[Ki
         if x.min(initial=0) < 0:
             raise refuse(name, "must not be negative", f"got {x.min()}", "Use 0 for padding.")
         return "tokens", x.astype(np.int64, copy=False)
-    rule = "must be uint8 images, floating vectors or signals, or whole-number tokens"
+    rule = "must be uint8 images, floating-point vectors or signals, or integer tokens"
     advice = "Images in [0, 1]: np.rint(255 * x).astype(np.uint8)."
     raise refuse(name, rule, f"got {x.dtype} {x.shape}", advice)
 

@@ -28,7 +28,7 @@ def random_crop(
     Parameters
     ----------
     images
-        (N, channels, height, width), of bytes or floating.
+        (N, channels, height, width), uint8 or floating point.
     padding
         Pixels added on every side.
     fill
@@ -63,7 +63,7 @@ def random_flip(images: Tensor, *, generator: torch.Generator | None = None) -> 
     Parameters
     ----------
     images
-        (N, channels, height, width), of bytes or floating.
+        (N, channels, height, width), uint8 or floating point.
     generator
         Source of randomness on the CPU; PyTorch's own if None.
 

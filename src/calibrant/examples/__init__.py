@@ -1,8 +1,8 @@
-"""Two small sets of real predictions, to try things on without a model or a download.
+"""Two small sets of real predictions, to try the package without a model or a download.
 
 Both are the logits of a small network on the same 1,500 handwritten digits that it was not trained
-on (scikit-learn's ``digits``, with noise added to the images so that there is something to get
-wrong). ``benchmarks/make_examples.py`` made them.
+on (scikit-learn's ``digits``, with noise added to the images so that there are errors).
+``benchmarks/make_examples.py`` made them.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""How sure a number is: intervals, tests of calibration, paired comparison.
+"""Statistical inference: intervals, calibration tests, paired comparison.
 
 Averages and rankings get the percentile bootstrap over samples; accuracy gets the Wilson interval;
 calibration errors, whose estimates are biased, get the grid bootstrap. Their interval is for the
 error of the population in the same bins or kernel, not for the biased estimate, so the estimate can
-lie outside: an ECE of 1 % with the interval 0 … 0.8 % says that noise alone would show more.
+lie outside: an ECE of 1 % with the interval 0 … 0.8 % means that noise alone would show more.
 
 All intervals and tests assume independent samples.
 
-All of this is about the samples of one model. What repeated trainings say (mean over seeds, t-test,
-effect size, within-subject errors) is in ``calibrant.results``.
+All of this concerns the samples of one model. Statistics over training runs (mean over seeds,
+t-test, effect size, within-subject errors) are in ``calibrant.results``.
 """
 
 from calibrant.inference._intervals import Interval, intervals, values_of

@@ -23,7 +23,7 @@ Options = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with the interval that holds the true one at the stated level of confidence."""
+    """A value with its interval at the given confidence level."""
 
     value: float
     low: float

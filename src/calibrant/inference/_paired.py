@@ -328,7 +328,7 @@ def _distances(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values corrected for their number so that any false alarm stays rare; NaN stays NaN.
+    """P-values adjusted by Holm's method, which controls the family-wise error; NaN stays NaN.
 
     Reference: Holm (1979), https://www.jstor.org/stable/4615733.
 

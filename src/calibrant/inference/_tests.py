@@ -1,4 +1,4 @@
-"""Tests of calibration, and the band in which a calibrated model would lie."""
+"""Calibration tests and consistency bands."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def consistency_band(
     draws: int = 1000,
     seed: int = 0,
 ) -> tuple[Float64, Float64]:
-    """Where the accuracy of each bin would lie if the model were calibrated; NaN in empty bins.
+    """Range of the accuracy of each bin if the model were calibrated; NaN in empty bins.
 
     Reference: Bröcker and Smith (2007), doi:10.1175/WAF993.1.
 
@@ -109,7 +109,7 @@ def ece_test(
     draws: int = 1000,
     seed: int = 0,
 ) -> CalibrationTest:
-    """Is the ECE larger than a calibrated model would show? By consistency resampling.
+    """Test whether the ECE is larger than that of a calibrated model, by consistency resampling.
 
     Correctness is drawn from the confidences ``draws`` times; the p-value is the share of draws,
     the data counted in, whose ECE is at least the observed one. Exact at any N.
@@ -131,7 +131,7 @@ def skce_test(
 ) -> CalibrationTest:
     """Kernel test of calibration: the SKCE against consistency resamples. Exact at any N above 1.
 
-    NaN of one sample, which has no pair. Sees gaps of either sign anywhere, without bins.
+    NaN for a single sample. Detects gaps of either sign anywhere, without bins.
 
     Reference: Widmann, Lindsten and Zachariah (2019), arXiv:1910.11385.
 

@@ -72,19 +72,19 @@ def read(
         return reader(path)
     if path.suffix.lower() != ".npy":
         rule = "belongs to a .npy file"
-        raise refuse("labels", rule, f"got {path.name}", "Leave it out: this file holds labels.")
+        raise refuse("labels", rule, f"got {path.name}", "Leave it out: this file contains labels.")
     return read_npy_pair(path, Path(labels))
 
 
 def write(path: str | Path, columns: Columns) -> None:
-    """Write a file by its ending."""
+    """Write a file in the format of its extension."""
     writer = writer_for(path)
     with replacing(path) as temporary:
         writer(temporary, columns)
 
 
 def writer_for(path: str | Path) -> Callable[[Path, Columns], None]:
-    """What writes files of this ending, under whatever name."""
+    """The writer for files with this extension."""
     writer: Callable[[Path, Columns], None] = _choose(Path(path), WRITERS)
     return writer
 

@@ -67,7 +67,7 @@ def table_arrays(table: pa.Table | pa.RecordBatch, where: str) -> dict[str, NDAr
 
 
 def _refuse_twins(names: list[str], where: str) -> None:
-    """Refuse a quantity that is there twice: whichever were taken, the other might be meant."""
+    """Reject a quantity that occurs twice: it is ambiguous which one is meant."""
     stems = {"logit": "logits", "prob": "probs"}
     matches = [(name, _NUMBERED.match(name)) for name in names]
     plain = ["labels" if name == "label" else name for name, match in matches if not match]

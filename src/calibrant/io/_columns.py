@@ -13,7 +13,9 @@ from calibrant._core.checks import InputError, near_name, refuse
 
 ARRAY_NAMES = ("logits", "probs", "labels", "confidence", "correct")
 META_KEY = "calibrant"
-STREAM_ADVICE = "Free some, or read it as Parquet in bounded memory: calibrant measure --stream."
+STREAM_ADVICE = (
+    "Free some memory, or read it as Parquet in bounded memory: calibrant measure --stream."
+)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ def read_npy_pair(path: Path, labels: Path | None = None) -> Columns:
     kind = _kind_by_name(path)
     if not labels.exists():
         raise FileNotFoundError(
-            f"{labels}: no such file. Name the file of the labels: labels=… or --labels …."
+            f"{labels}: no such file. Give the file with the labels: labels=… or --labels …."
         )
     check_regular(labels)
     return _read_npy_files({f"{kind}s": path, "labels": labels})
@@ -36,8 +36,8 @@ def read_npy_alone(path: Path) -> Columns:
 def _kind_by_name(path: Path) -> str:
     kind = next((kind for kind in ("logit", "prob") if kind in path.stem.lower()), None)
     if kind is None:
-        rule = "must say in its name whether it holds logits or probs"
-        advice = "Rename it, for example logits.npy; values are never guessed from."
+        rule = "must be named after its contents, logits or probs"
+        advice = "Rename it, for example to logits.npy; the kind is never guessed from the values."
         raise refuse("path", rule, f"got {path.name!r}", advice)
     return kind
 

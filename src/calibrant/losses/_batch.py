@@ -58,7 +58,7 @@ def check_batch(logits: Tensor, labels: Tensor, ignore_index: int | None = None)
     return Batch(logits, labels.where(valid, 0), False, valid)  # noqa: FBT003
 
 
-_LABEL_ADVICE = "Pass class numbers (N,) or target probabilities (N, K)."
+_LABEL_ADVICE = "Pass class indices (N,) or target probabilities (N, K)."
 
 
 def check_logits(logits: Tensor) -> None:
@@ -68,7 +68,7 @@ def check_logits(logits: Tensor) -> None:
         raise refuse("logits", "must be a tensor of floating numbers", got, "Try logits.float().")
     if logits.ndim < MIN_DIMENSIONS or logits.shape[1] < MIN_CLASSES:
         rule = "must have the shape (N, K) or (N, K, …) with K >= 2 classes"
-        advice = "For one score a sample use torch.stack([zeros, score], 1)."
+        advice = "For one score per sample use torch.stack([zeros, score], 1)."
         raise refuse("logits", rule, f"got {tuple(logits.shape)}", advice)
 
 

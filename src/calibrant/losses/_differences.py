@@ -22,12 +22,12 @@ def dca(
     logits, labels, ignore_index
         As in :func:`cross_entropy`.
     gather
-        Whether to take the batches of all ranks of a distributed run as one.
+        Whether to treat the batches of all ranks of a distributed run as one.
 
     Returns
     -------
     Tensor
-        One number for the batch.
+        One value per batch.
 
     References
     ----------
@@ -60,7 +60,7 @@ def mdca(
     Returns
     -------
     Tensor
-        One number for the batch.
+        One value per batch.
 
     References
     ----------

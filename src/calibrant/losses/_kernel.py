@@ -44,13 +44,13 @@ def mmce(
     root
         Whether to take the root (as Kumar et al. do), or return the mean itself.
     gather
-        Whether to take the batches of all ranks of a distributed run as one; all must be equally
-        large.
+        Whether to treat the batches of all ranks of a distributed run as one; all must have the
+        same size.
 
     Returns
     -------
     Tensor
-        One number for the batch.
+        One value per batch.
 
     References
     ----------
@@ -90,7 +90,7 @@ def mmce_weighted(
     Returns
     -------
     Tensor
-        One number for the batch.
+        One value per batch.
 
     References
     ----------

@@ -43,16 +43,16 @@ def cross_entropy(
     logits
         (N, K) or (N, K, …) for segmentation.
     labels
-        Class numbers (N, …) or target probabilities (N, K, …).
+        Class indices (N, …) or target probabilities (N, K, …).
     class_weights
-        K factors, one for each class.
+        K factors, one per class.
     ignore_index
-        Class number that marks samples to leave out; their value is 0.
+        Class index that marks samples to ignore; their value is 0.
 
     Returns
     -------
     Tensor
-        One value a sample, (N, …).
+        One value per sample, (N, …).
 
     Examples
     --------
@@ -71,7 +71,7 @@ def label_smoothing(
     class_weights: ClassWeights = None,
     ignore_index: int | None = None,
 ) -> Tensor:
-    r"""Cross-entropy against targets that give a part ``epsilon`` of their mass away.
+    r"""Cross-entropy against targets with a fraction ``epsilon`` of their mass redistributed.
 
     ``spread="all"`` gives it to all K classes, :math:`t'_k = (1-\epsilon) t_k + \epsilon/K`
     (wang2021, PyTorch). ``spread="others"`` gives it to the K - 1 other classes,
@@ -83,7 +83,7 @@ def label_smoothing(
     logits, labels, class_weights, ignore_index
         As in :func:`cross_entropy`.
     epsilon
-        Mass given away, 0 <= epsilon < 1; 0 is cross-entropy. With ``spread="others"`` at most
+        Mass redistributed, 0 <= epsilon < 1; 0 is cross-entropy. With ``spread="others"`` at most
         (K - 1) / K, where the target is uniform.
     spread
         Which classes get it.
@@ -135,7 +135,7 @@ def focal(
     r"""Focal loss: cross-entropy that counts a sample less the better it is already fitted.
 
     :math:`-(1-p_y)^\gamma \log p_y`. Range 0 to infinity; gamma = 0 is cross-entropy. It is at
-    least cross-entropy minus gamma times the entropy of p, so it keeps predictions less sure
+    least cross-entropy minus gamma times the entropy of p, so it keeps predictions less confident
     (mukhoti2020).
 
     Parameters
@@ -229,7 +229,7 @@ def inverse_focal(
     r"""Inverse focal loss: cross-entropy that counts a sample more the better it is fitted.
 
     :math:`-(1+p_y)^\gamma \log p_y`. It makes a network more overconfident, but one that post-hoc
-    calibration can repair further (wang2021). gamma = 0 is cross-entropy.
+    calibration can improve further (wang2021). gamma = 0 is cross-entropy.
 
     Parameters
     ----------
@@ -325,7 +325,7 @@ def _expected(
     class_weights: ClassWeights,
     ignore_index: int | None,
 ) -> Tensor:
-    """Mean of ``loss(log p_k)`` over the target's classes, one value a sample."""
+    """Mean of ``loss(log p_k)`` over the target's classes, one value per sample."""
     batch = check_batch(logits, labels, ignore_index)
     if batch.soft:
         return _weighted(loss(F.log_softmax(batch.logits, 1)), batch, class_weights)

@@ -31,7 +31,7 @@ def mixup(
     inputs
         Floating tensor (N, …).
     labels
-        Class numbers (N,) or target probabilities (N, K).
+        Class indices (N,) or target probabilities (N, K).
     num_classes
         K.
     alpha
@@ -121,7 +121,7 @@ def _soft_targets(inputs: Tensor, labels: Tensor, num_classes: int) -> Tensor:
     shape = (inputs.shape[0], count) if labels.is_floating_point() else (inputs.shape[0],)
     if labels.shape != shape:
         rule = f"must have the shape {shape}"
-        advice = "Pass class numbers (N,) or target probabilities (N, K)."
+        advice = "Pass class indices (N,) or target probabilities (N, K)."
         raise refuse("labels", rule, f"got {tuple(labels.shape)}", advice)
     if labels.is_floating_point():
         return labels

@@ -48,7 +48,7 @@ class Objective(nn.Module):
     class_weights
         K factors for the primary loss.
     ignore_index
-        Class number that marks samples to leave out, of every loss.
+        Class index that marks samples to ignore, for every loss.
     gather
         Whether the mean and the batch losses see all ranks of a distributed run as one batch, so
         that it equals one process. Without a distributed run nothing changes.
@@ -88,7 +88,7 @@ class Objective(nn.Module):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Objective:
-        """Build an objective from names and options, as a study file states them.
+        """Build an objective from a mapping of names and options.
 
         ``primary`` is a name or a mapping with ``name`` and options; ``secondary`` the same with
         its ``weight``, or a list of such. ``class_weights``, ``ignore_index`` and ``gather`` may
@@ -117,7 +117,7 @@ class Objective(nn.Module):
 
     @classmethod
     def parse(cls, text: str, **options: Any) -> Objective:
-        """Build an objective from one line, as the command line takes it.
+        """Build an objective from a string, as on the command line.
 
         ``name:option=value,option=value``, further losses after ``+``, each with its weight
         before ``*``. ``options`` are ``class_weights``, ``ignore_index`` and ``gather``.
@@ -260,7 +260,7 @@ def _term(place: str, spec: Spec, weight: float) -> _Term:
 
 
 def parse_objective(text: str) -> dict[str, Any]:
-    """Turn one line into the mapping that ``Objective.from_config`` takes.
+    """Parse a string into the mapping that ``Objective.from_config`` takes.
 
     Examples
     --------

@@ -101,6 +101,6 @@ def _probabilities(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def entropy_of(logits: Tensor) -> Tensor:
-    """Entropy of the softmax in nats, one value a sample."""
+    """Entropy of the softmax in nats, one value per sample."""
     entropy: Tensor = _Entropy.apply(logits)  # type: ignore[no-untyped-call]
     return entropy

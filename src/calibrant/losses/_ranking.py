@@ -11,7 +11,7 @@ from calibrant.losses._outputs import top
 
 
 class CorrectnessHistory(nn.Module):
-    """How often each training sample was classified right so far.
+    """How often each training sample has been classified correctly so far.
 
     A module, so that ``state_dict`` keeps it with the network and ``to`` moves it. Call
     :meth:`update` once for each batch, and :meth:`rate` for the samples of a batch. Each rank of
@@ -57,12 +57,12 @@ def correctness_ranking(
 ) -> Tensor:
     r"""Correctness ranking loss of the batch (CRL).
 
-    Each sample is paired with the next, the last with the first. With confidences c and the rates
-    r at which the two were right during training, the pair counts
-    :math:`\max(0, |r_i - r_j| - \mathrm{sign}(r_i - r_j)(c_i - c_j))`: the sample that was right
-    more often should be surer, by as much. The value is the mean over pairs; pairs of equal rates
-    count 0, and so do those with a sample left out. At the kink the gradient taken is 0. In a
-    batch of one sample the value is 0.
+    Each sample is paired with the next, the last with the first. With confidences c and the rates r
+    at which the two were right during training, the pair counts :math:`\max(0, |r_i - r_j| -
+    \mathrm{sign}(r_i - r_j)(c_i - c_j))`: the sample that was right more often should be more
+    confident, by the same amount. The value is the mean over pairs; pairs of equal rates count 0,
+    and so do those with a sample left out. At the kink the gradient taken is 0. In a batch of one
+    sample the value is 0.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def correctness_ranking(
     Returns
     -------
     Tensor
-        One number for the batch.
+        One value per batch.
 
     References
     ----------

@@ -81,7 +81,7 @@ LOSSES: dict[str, Loss] = {
 
 
 def get_loss(name: str) -> Loss:
-    """Look a loss up by name; a misspelt name raises with the near one.
+    """Get a loss by name; a misspelt name raises with the closest one.
 
     >>> get_loss("focal").role
     'primary'

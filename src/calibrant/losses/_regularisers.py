@@ -18,7 +18,7 @@ def logit_norm(
     r"""L_p norm of the logits of each sample, :math:`(\sum_k |z_k|^p)^{1/p}`.
 
     A penalty against large logits, and so against confidence; the papers add it to cross-entropy
-    with p = 1 and weights of 0.001 to 0.05. The labels go unused.
+    with p = 1 and weights of 0.001 to 0.05. The labels are not used.
 
     Parameters
     ----------
@@ -51,9 +51,9 @@ def logit_norm(
 def negative_entropy(logits: Tensor, labels: Tensor, *, ignore_index: int | None = None) -> Tensor:
     r"""Negative entropy of the prediction in nats, :math:`\sum_k p_k \log p_k`.
 
-    From -log K (uniform) to 0 (sure): minimising it makes predictions less sure. As a secondary
-    loss with weight beta it is entropy regularisation, the confidence penalty. The labels go
-    unused.
+    From -log K (uniform) to 0 (sure): minimising it makes predictions less confident. As a
+    secondary loss with weight beta it is entropy regularisation, the confidence penalty. The labels
+    are not used.
 
     Parameters
     ----------
@@ -78,16 +78,16 @@ def margin_smoothing(
 ) -> Tensor:
     r"""Margin-based label smoothing: how far logits fall more than a margin below the largest.
 
-    :math:`\frac1K \sum_k \max(0, \max_j z_j - z_k - m)`. At margin 0 it acts like label
-    smoothing; a positive margin leaves logits alone that are close enough together. The first of
-    equal largest logits takes their gradient; exactly at the margin it is 0. The labels go unused.
+    :math:`\frac1K \sum_k \max(0, \max_j z_j - z_k - m)`. At margin 0 it acts like label smoothing;
+    a positive margin leaves logits alone that are close enough together. The first of equal largest
+    logits takes their gradient; exactly at the margin it is 0. The labels are not used.
 
     Parameters
     ----------
     logits, labels, ignore_index
         As in :func:`cross_entropy`.
     margin
-        Distance that goes unpunished, >= 0; the authors use 6 to 10.
+        Margin that is not penalised, >= 0; the authors use 6 to 10.
 
     References
     ----------

@@ -50,12 +50,12 @@ def soft_binned_ece(
     form
         Whether to compare accuracy with the bins' confidence or with each sample's.
     gather
-        Whether to take the batches of all ranks of a distributed run as one.
+        Whether to treat the batches of all ranks of a distributed run as one.
 
     Returns
     -------
     Tensor
-        One number for the batch.
+        One value per batch.
 
     References
     ----------

@@ -20,9 +20,9 @@ def brier(
 ) -> Tensor:
     r"""Brier loss: squared distance between probabilities and target, summed over classes.
 
-    :math:`\sum_k (p_k - t_k)^2`, from 0 (sure and right) to 2 (sure and wrong). Bounded, so a
-    sample that cannot be fitted does not drive the logits apart; its gradient vanishes where the
-    network is sure and wrong.
+    :math:`\sum_k (p_k - t_k)^2`, from 0 (certain and correct) to 2 (certain and wrong). Bounded, so
+    a sample that cannot be fitted does not drive the logits apart; its gradient vanishes when the
+    network is certain and wrong.
 
     Parameters
     ----------

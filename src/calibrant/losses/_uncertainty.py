@@ -46,12 +46,12 @@ def avuc(
         Whether to stop the gradient through c and 1 - c, which rewards more confidence in wrong
         and less in right predictions (AvUC-GS).
     gather
-        Whether to take the batches of all ranks of a distributed run as one.
+        Whether to treat the batches of all ranks of a distributed run as one.
 
     Returns
     -------
     Tensor
-        One number for the batch.
+        One value per batch.
 
     References
     ----------
@@ -107,7 +107,7 @@ def soft_avuc(
     Returns
     -------
     Tensor
-        One number for the batch.
+        One value per batch.
 
     References
     ----------

@@ -159,7 +159,7 @@ def debiased_ece(p: Measurable | Ranked, *, bins: int = 15, binning: Binning = "
 
     One sample says nothing of its bin's noise, so N counts only the samples of bins of two or more,
     and the estimate is for those. NaN where they are half of all samples or fewer. Without ties
-    nothing is left out from two samples a bin on; below, it is the most confident samples.
+    nothing is left out from two samples per bin on; below, it is the most confident samples.
 
     References
     ----------
@@ -229,7 +229,7 @@ def _most_monotone_bins(ranked: Ranked, binning: Binning) -> int:
 
 @dataclass(frozen=True)
 class Reliability:
-    """A reliability diagram as numbers: one entry a bin, empty bins included.
+    """A reliability diagram as numbers: one entry per bin, including empty bins.
 
     ``lower`` and ``upper`` bound the accuracy of each bin (Wilson interval at ``level``); they,
     ``confidence`` and ``accuracy`` are NaN in empty bins.

@@ -124,7 +124,7 @@ class Recalibrator(Protocol):
     """What ``refinement_nll`` needs of a calibrator."""
 
     def fit(self, predictions: Predictions) -> Any:
-        """Learn from predictions with labels; return a fitted calibrator."""
+        """Fit to predictions with labels; return a fitted calibrator."""
 
     def transform(self, predictions: Predictions) -> Predictions:
         """Return recalibrated predictions."""
@@ -133,10 +133,10 @@ class Recalibrator(Protocol):
 def refinement_nll(
     p: Predictions, calibrator: Recalibrator, *, folds: int = 5, seed: int = 0
 ) -> float:
-    r"""NLL after cross-fitted recalibration: what calibration cannot repair.
+    r"""NLL after cross-fitted recalibration: the part that calibration cannot remove.
 
-    Range 0 to infinity, lower is better. The samples are cut into ``folds`` random parts; each is
-    recalibrated by the calibrator fitted on the others, and the NLL of all is averaged. ``nll``
+    Range 0 to infinity, lower is better. The samples are split into ``folds`` random folds; each is
+    recalibrated by the calibrator fitted on the others, and the NLL is averaged over all. ``nll``
     minus this is the part of the loss that recalibration would remove.
 
     References

@@ -300,7 +300,7 @@ def default_metrics(place: Place) -> tuple[str, ...]:
 
 
 def get_metric(name: str) -> Metric:
-    """Look a metric up by name; a misspelt name raises with the near one.
+    """Get a metric by name; a misspelt name raises with the closest one.
 
     >>> get_metric("ece").better
     'lower'

@@ -1,9 +1,9 @@
 """The two reduced forms every metric is computed from.
 
-``Sample`` holds the per-sample columns in order of confidence, with a weight a sample.
-``Ranked`` holds what top-label metrics need: for each distinct confidence, how many samples have it
-and how many of those are correct. A bootstrap replicate is the same Sample with other weights, and
-the histogram of a streamed data set is a Ranked, so one implementation of a metric serves all.
+``Sample`` holds the per-sample columns in order of confidence, with a weight per sample. ``Ranked``
+holds what top-label metrics need: for each distinct confidence, how many samples have it and how
+many of those are correct. A bootstrap replicate is the same Sample with other weights, and the
+histogram of a streamed data set is a Ranked, so one implementation of a metric serves all.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Networks of the papers, one architecture a file. ``MODELS`` lists what ``build`` can make.
+"""Networks of the papers, one architecture per file. ``MODELS`` lists what ``build`` can create.
 
-Each has ``features(x)``, what its last layer sees, and that layer as ``head``.
+Each has ``features(x)``, the input of its last layer, and that layer as ``head``.
 """
 
 from calibrant._core.extras import import_extra

@@ -13,7 +13,7 @@ class Classifier(nn.Module):
     head: nn.Linear
 
     def features(self, x: Any) -> Tensor:
-        """What the last layer sees."""
+        """The input of the last layer."""
         raise NotImplementedError
 
     def forward(self, x: Any) -> Tensor:

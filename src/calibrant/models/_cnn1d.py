@@ -34,7 +34,7 @@ class SignalCNN(Classifier):
         self.head = nn.Linear(8 * width, num_classes)
 
     def features(self, x: Tensor) -> Tensor:
-        """What the last layer sees."""
+        """The input of the last layer."""
         out: Tensor = self.body(x)
         return out
 
@@ -74,6 +74,6 @@ class TextCNN(Classifier):
         self.head = nn.Linear(width, num_classes)
 
     def features(self, x: Tensor) -> Tensor:
-        """What the last layer sees, (N, width)."""
+        """The input of the last layer, (N, width)."""
         words: Tensor = self.embedding(x)
         return F.adaptive_max_pool1d(self.body(words.transpose(1, 2)), 1).squeeze(2)

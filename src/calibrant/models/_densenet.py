@@ -68,6 +68,6 @@ class DenseNet(Classifier):
         self.head = nn.Linear(channels, num_classes)
 
     def features(self, x: Tensor) -> Tensor:
-        """What the last layer sees, (N, 1024) for DenseNet-121."""
+        """The input of the last layer, (N, 1024) for DenseNet-121."""
         out: Tensor = self.body(x)
         return out.mean((2, 3))

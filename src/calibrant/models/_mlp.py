@@ -31,6 +31,6 @@ class MLP(Classifier):
         self.head = nn.Linear(size, num_classes)
 
     def features(self, x: Tensor) -> Tensor:
-        """What the last layer sees."""
+        """The input of the last layer."""
         out: Tensor = self.body(x)
         return out

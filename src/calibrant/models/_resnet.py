@@ -105,7 +105,7 @@ class ResNet(Classifier):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out")
 
     def features(self, x: Tensor) -> Tensor:
-        """What the last layer sees."""
+        """The input of the last layer."""
         out: Tensor = self.stages(self.stem(x))
         return out.mean((2, 3))
 

@@ -61,7 +61,7 @@ class CifarResNet(Classifier):
                 nn.init.kaiming_normal_(module.weight)
 
     def features(self, x: Tensor) -> Tensor:
-        """What the last layer sees, (N, 64)."""
+        """The input of the last layer, (N, 64)."""
         x = F.relu(self.bn1(self.conv1(x)))
         x = self.layer3(self.layer2(self.layer1(x)))
         return x.mean((2, 3))

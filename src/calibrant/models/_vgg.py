@@ -39,6 +39,6 @@ class VGG16(Classifier):
         self.head = nn.Linear(channels, num_classes)
 
     def features(self, x: Tensor) -> Tensor:
-        """What the last layer sees, (N, 512)."""
+        """The input of the last layer, (N, 512)."""
         out: Tensor = self.body(x)
         return out.mean((2, 3))

@@ -68,5 +68,5 @@ class WideResNet(Classifier):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out")
 
     def features(self, x: Tensor) -> Tensor:
-        """What the last layer sees, (N, 64 k)."""
+        """The input of the last layer, (N, 64 k)."""
         return F.relu(self.bn(self.stages(self.conv(x)))).mean((2, 3))

@@ -113,7 +113,7 @@ def _cases(verdict: Verdict) -> str:
 
 
 def claims_json(judged: Sequence[tuple[Claim, Verdict]]) -> str:
-    """Verdicts as JSON, one object a claim, with the parts of each.
+    """Verdicts as JSON, one object per claim, with the parts of each.
 
     Examples
     --------

@@ -28,7 +28,7 @@ _FOR_CALIBRATION = [
 
 _K1 = (
     _KARANDIKAR(
-        "ECE of the primary loss over that with SB-ECE or S-AvUC beside it",
+        "ECE of the primary loss over that with SB-ECE or S-AvUC added",
         pairs=joined(*(above([p], soft) for p, soft in _SOFT)),
     ),
     _KARANDIKAR(
@@ -70,7 +70,7 @@ CLAIMS = (
     Claim(
         "K1",
         "karandikar2021",
-        "SB-ECE and S-AvUC beside a primary loss lower its ECE and cost "
+        "SB-ECE and S-AvUC added to a primary loss lower its ECE and cost "
         "less than 1 point of accuracy.",
         "tables",
         contrasted(*_K1),
@@ -93,7 +93,7 @@ CLAIMS = (
     Claim(
         "K4",
         "karandikar2021",
-        "AvUC beside a primary loss does not lower its ECE (by a tenth "
+        "AvUC added to a primary loss does not lower its ECE (by a tenth "
         "or more), and with stopped gradients ECE is lower than with plain AvUC.",
         "tables",
         contrasted(*_K4),

@@ -1,4 +1,4 @@
-"""The claims of mukhoti2020: focal loss is calibrated without repair."""
+"""The claims of mukhoti2020: focal loss is calibrated without post-hoc calibration."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ CLAIMS = (
         "M1",
         "mukhoti2020",
         "Focal loss with gamma 3 has the lowest ECE, adaptive ECE and "
-        "classwise ECE in most settings before any repair.",
+        "classwise ECE in most settings before post-hoc calibration.",
         "tables",
         contrasted(*_M1),
     ),

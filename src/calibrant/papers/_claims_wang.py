@@ -27,7 +27,7 @@ _W1 = _WANG(
 
 
 def _repaired(calibrator: str, words: str) -> Contrast:
-    """Whether cross-entropy is best after a repair."""
+    """Whether cross-entropy is best after calibration."""
     return _WANG(
         f"ECE of regularised losses over that of cross-entropy after {words}",
         metric="ece",
@@ -108,7 +108,7 @@ _W7 = (
         pairs=above([CE], _REGULARISED),
     ),
     _FIGURE(
-        "How well they tell early from late samples, cross-entropy above regularised losses",
+        "How well they separate early from late samples, cross-entropy above regularised losses",
         metric="early_late_auroc",
         pairs=above([CE], _REGULARISED),
         scale="difference",
@@ -151,7 +151,7 @@ CLAIMS = (
         "W1",
         "wang2021",
         "Regularised losses (label smoothing, L1 norm of the logits, focal) "
-        "have a lower ECE than cross-entropy before any repair.",
+        "have a lower ECE than cross-entropy before post-hoc calibration.",
         "tables",
         contrasted(_W1),
     ),

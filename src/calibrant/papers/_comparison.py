@@ -20,8 +20,8 @@ LEVEL = 0.05
 # The question that a table asks of the runs, where it is not "main".
 KINDS = {("singh2021", "table4"): "confidnet"}
 TEMPERATURES = {
-    "TS": "the temperature of least NLL on the calibration samples",
-    "TS-ECE": "the temperature of least ECE on the calibration samples",
+    "TS": "the temperature that minimises NLL on the calibration samples",
+    "TS-ECE": "the temperature that minimises ECE on the calibration samples",
     "TS-fixed": "a fixed temperature (1.5; 1.1 on ImageNet)",
 }
 REPAIRS = {
@@ -92,7 +92,7 @@ class Comparison:
         return rows
 
     def to_text(self) -> str:
-        """Straight columns for the terminal."""
+        """Aligned text for the terminal."""
         columns = [straight(column) for column in zip(*self.cells(), strict=True)]
         lines = ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
         return "\n".join([self.title, "", *lines, "", *self.notes])
@@ -105,7 +105,7 @@ class Comparison:
         return "\n\n".join([self.title, table, *self.notes]) + "\n"
 
     def to_csv(self) -> str:
-        """One line a cell, in the units printed; what is not there is empty."""
+        """One line per cell, in the printed units; missing values are empty."""
         file = io.StringIO()
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(
@@ -192,7 +192,7 @@ def _labels(paper: str, cell: dict[str, Any]) -> tuple[str, str]:
     calibrator = REPAIRS[cell["calibrator"]] if metric != "temperature" else "of TS"
     if paper == "singh2021":  # a column is a metric
         return f"{method} {calibrator}".strip(), metric
-    if paper == "karandikar2021":  # a column is a metric before or after a repair
+    if paper == "karandikar2021":  # a column is a metric before or after calibration
         return method, f"{metric} {calibrator}".strip()
     return f"{metric} {calibrator}".strip(), method
 
@@ -258,7 +258,7 @@ def _notes_on_ours(results: Results, entries: Sequence[Entry]) -> list[str]:
         f"Ours: scale {results.at.scale}, {over} {'seed' if over == '1' else 'seeds'}. "
         f"{scale_note(results.at.scale)}",
         f"▲ ▼ above, below cross-entropy by a two-sample t-test, p < {LEVEL:g}, not corrected; "
-        "△ ▽ above, below without significance.",
+        "△ ▽ above, below, not significant.",
     ]
     label = CALIBRATORS[results.at.paper].get("temperature")
     if label:

@@ -6,9 +6,9 @@ known (a seed is a split of the data), printed spreads otherwise. Settings are f
 speaks about these data and networks over other seeds; a setting without a spread counts as a case
 only. Where nothing has a spread, the settings themselves are the repetitions.
 
-That the seeds agree does not show that the *labels* matter: of four methods one is always worst.
-So the same contrast is computed with the labels dealt out at random among the values of each
-setting (and seed); ``luck`` is how often it then is as large.
+That the seeds agree does not show that the *labels* matter: of four methods one is always worst. So
+the same contrast is computed with the labels permuted at random among the values of each setting
+(and seed); ``luck`` is how often it then is as large.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Array = NDArray[np.float64]
 Pair = tuple[Label | None, Label | None]  # minuend and subtrahend; None is 1 or 0
 Pairs = Callable[[Collection[Label]], Sequence[Pair]]
 
-DEALS = 999  # random deals of the labels, where there are too many to try all
+DEALS = 999  # random permutations of the labels, if there are too many to try all
 MOST_DEALS = 5000
 
 
@@ -260,9 +260,9 @@ def _cases(contrast: Contrast, setting: Setting) -> list[bool]:
 
 
 def luck(contrast: Contrast, found: Sequence[Setting]) -> float:
-    """How often labels dealt out at random support the claim as much: all deals, or many.
+    """How often randomly permuted labels support the claim as much: all permutations, or many.
 
-    Labels are dealt out within a seed of a setting, alike for its parts, and only among those that
+    Labels are permuted within a seed of a setting, alike for its parts, and only among those that
     pairs connect. Where alike is the claim, what counts is how small the contrasts are.
     """
     blocks: list[tuple[Array, Array]] = []

@@ -152,7 +152,7 @@ class Evidence:
         return cls(cells, f"the runs at the scale {scale}")
 
     def shuffled(self, seed: int) -> Evidence:
-        """The same numbers with their labels dealt out anew within each setting and metric.
+        """The same numbers with their labels permuted within each setting and metric.
 
         Printed cells change places whole; of measured cells every run does.
         """

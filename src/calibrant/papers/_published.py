@@ -1,4 +1,4 @@
-"""The published tables of the papers, one row a printed cell.
+"""The published tables of the papers, one row per printed cell.
 
 Each table is ``published/PAPER_TABLE.csv`` with the columns of ``SCHEMA``. Numbers are in the units
 printed (per cent, or times 100), with the digits printed; what a table does not print is empty.
@@ -10,11 +10,10 @@ How the columns are used
     losses: mixup, and confidnet (a confidence learned after training); both rest on cross-entropy.
     ``coefficient`` is the one in the table's heading: of the secondary loss if there is one, else
     of the objective. Settings that a paper gives only in its text are in the caption instead.
-    ``metric`` is the paper's name for what it measured, and "ece" is not one definition: L1 with
-    equal-width bins in wang2021, singh2021 and mukhoti2020, L2 with equal-mass bins in
-    karandikar2021. "error" is 100 - accuracy.
-    ``bold`` is empty where the text we read does not carry bold type (mukhoti2020), else true or
-    false.
+    ``metric`` is the paper's name for what it measured, and "ece" has more than one definition: L1
+    with equal-width bins in wang2021, singh2021 and mukhoti2020, L2 with equal-mass bins in
+    karandikar2021. "error" is 100 - accuracy. ``bold`` is empty where the text we read does not
+    carry bold type (mukhoti2020), else true or false.
 
 How cells are counted
     Every number with a place of its own is a cell. Spreads and bracketed temperatures belong to
@@ -285,7 +284,7 @@ def citation(paper: str) -> str:
 
 
 def published(paper: str, table: str) -> pa.Table:
-    """Read a published table, one row a printed cell.
+    """Read a published table, one row per printed cell.
 
     Parameters
     ----------

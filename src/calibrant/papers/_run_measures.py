@@ -1,4 +1,4 @@
-"""What the figures of the papers show, as one number a run: the measurements behind their claims.
+"""What the figures of the papers show, as one number per run: the data behind their claims.
 
 Curves over epochs are compared between fixed windows (the middle tenth and the last tenth of
 training), not from their minimum, which noise alone puts below the end.

@@ -13,8 +13,8 @@ from calibrant.papers._evidence import Evidence
 
 Word = Literal["holds", "does not hold", "cannot tell"]
 
-#: What is as likely as this if labels are dealt out at random shows nothing. Two settings in which
-#: two metrics all agree are one chance in 16, the least that a paper here rests on.
+#: Results at least this likely under random labels are not evidence. Two settings in which two
+#: metrics all agree are one chance in 16, the least that a paper here rests on.
 LUCK = 1 / 16
 ROUNDING = 1e-12
 
@@ -87,7 +87,7 @@ def decide(evidence: Evidence, contrasts: Sequence[Contrast]) -> Verdict:
         return replace((against or unclear)[0], parts=kept)
     chance = claim_luck(contrasts, found)
     if chance > LUCK:
-        words = f"Labels dealt out at random do as well with probability {100 * chance:.0f} %."
+        words = f"Randomly permuted labels do as well with probability {100 * chance:.0f} %."
         return replace(parts[0], verdict="cannot tell", reason=words, parts=kept)
     if not kept:
         return parts[0]
@@ -97,7 +97,7 @@ def decide(evidence: Evidence, contrasts: Sequence[Contrast]) -> Verdict:
 def claim_luck(contrasts: Sequence[Contrast], found: Sequence[Sequence[Setting]]) -> float:
     """Chance that random labels support all contrasts as well as the weakest is supported.
 
-    Contrasts of different metrics, or of labels without overlap, are dealt out independently; of
+    Contrasts of different metrics, or of labels without overlap, are permuted independently; of
     those that overlap only one counts.
     """
     about = [(c, s) for c, s in zip(contrasts, found, strict=True) if c.by_labels]
@@ -117,11 +117,11 @@ def claim_luck(contrasts: Sequence[Contrast], found: Sequence[Sequence[Setting]]
 
 def _part(contrast: Contrast, found: Sequence[Setting], source: str) -> Verdict:
     if not found:
-        words = f"{contrast.what}: nothing on it in {source}."
+        words = f"{contrast.what}: no data in {source}."
         return Verdict("cannot tell", None, None, None, contrast.unit, None, words)
     result = estimate(contrast, found)
     if math.isnan(result.low):
-        words = f"{contrast.what}: one run each in fewer than three settings gives no interval."
+        words = f"{contrast.what}: single runs in fewer than three settings give no interval."
         effect = contrast.told(result.mean)
         return Verdict("cannot tell", effect, None, None, contrast.unit, result.cases, words)
     word, why = _alike(contrast, result) if contrast.within else _above(contrast, result)

@@ -1,12 +1,12 @@
-"""Pictures of what the metrics, the calibrators and the runs of a study say.
+"""Plots of metrics, calibrators and training runs.
 
-Every function draws on ``ax`` and returns it. Without ``ax`` it makes a figure of its own, outside
-pyplot: nothing global changes and nothing has to be closed. ``ax.figure.savefig("picture.png")``
-writes it; ``ax.figure`` as the last line of a notebook cell shows it.
+Every function draws on ``ax`` and returns it. Without ``ax`` it creates a figure outside pyplot: no
+global state changes and nothing has to be closed. ``ax.figure.savefig("plot.png")`` saves it;
+``ax.figure`` as the last line of a notebook cell displays it.
 
-Values stay fractions in the drawing; axes that say (%) print them as per cent. Lines differ in
-colour, dash and marker, bars in colour and hatch, so that they can be told apart without colour.
-Names of models are shown as they are, never read as formulas.
+Values remain fractions; axes labelled (%) show them as percentages. Lines differ in colour, dash
+and marker, bars in colour and hatch, so that they remain distinguishable without colour. Model
+names are shown literally, never parsed as formulas.
 
 Needs ``pip install 'calibrant[plots]'``.
 """

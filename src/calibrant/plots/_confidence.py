@@ -1,4 +1,4 @@
-"""Confidence as a ranking: densities, thresholds, coverage; and uncertainty against error."""
+"""Confidence as a ranking: densities, thresholds, coverage; uncertainty against error."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ MOST_POINTS = 2000
 def confidence_density(p: Model, *, points: int = 400, ax: Axes | None = None) -> Axes:
     """Densities of the confidence of correct and of incorrect predictions.
 
-    The less the two overlap, the better confidence tells right from wrong; the AUROC in the corner
-    says how well. Each area is 1, whatever the accuracy. Gaussian kernels of Scott's
-    bandwidth, reflected at the lowest confidence there can be, 1 / K (0 for ``Confidences``, which
-    do not know K), and at 1. A group without samples is named and not drawn.
+    The less the two overlap, the better confidence separates correct from incorrect predictions,
+    which the AUROC in the corner measures. Each area is 1, regardless of the accuracy. Gaussian
+    kernels of Scott's bandwidth, reflected at the lowest confidence there can be, 1 / K (0 for
+    ``Confidences``, which do not know K), and at 1. A group without samples is named and not drawn.
 
     Parameters
     ----------
     p
         Predictions or Confidences.
     points
-        Of each curve, at least 16.
+        Number of points per curve, at least 16.
     ax
-        Where to draw; a new figure if left out.
+        Axes to draw on; default: a new figure.
 
     References
     ----------
@@ -90,7 +90,7 @@ def accuracy_confidence(
     binning: Binning = "width",
     ax: Axes | None = None,
 ) -> Axes:
-    """Accuracy against confidence, one line a model.
+    """Accuracy against confidence, one line per model.
 
     Parameters
     ----------
@@ -102,9 +102,9 @@ def accuracy_confidence(
         10). ``"above"``: the accuracy of the samples with at least that confidence; a calibrated
         model lies above the diagonal.
     bins, binning
-        Of ``"bin"``, as in ``metrics.ece``. Empty bins are left out.
+        Bins for ``"bin"``, as in ``metrics.ece``. Empty bins are left out.
     ax
-        Where to draw; a new figure if left out.
+        Axes to draw on; default: a new figure.
 
     References
     ----------
@@ -121,7 +121,7 @@ def accuracy_confidence(
     found = as_models(models)
     check_choice("kind", kind, ("bin", "above"))
     ax = axes(ax, size=(4.8, 4.4))
-    ideal = "perfect calibration" if kind == "bin" else "least of a calibrated model"
+    ideal = "perfect calibration" if kind == "bin" else "minimum for a calibrated model"
     ax.plot([0, 1], [0, 1], color=REFERENCE, linestyle=(0, (4, 3)), linewidth=1.2, label=ideal)
     for i, (name, p) in enumerate(found.items()):
         style = line_style(i)
@@ -154,9 +154,9 @@ def ece_uncertainty(
     binning: Binning = "width",
     ax: Axes | None = None,
 ) -> Axes:
-    """The ECE against the average uncertainty (mean entropy), one point a model.
+    """The ECE against the average uncertainty (mean entropy), one point per model.
 
-    Calibration can be bought with doubt: a model further left at the same height says more.
+    A model can be calibrated by being uncertain: at the same height, further left is better.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def ece_uncertainty(
     bins, norm, binning
         As in ``metrics.ece``; karandikar2021 has ``norm=2, binning="mass"``.
     ax
-        Where to draw; a new figure if left out.
+        Axes to draw on; default: a new figure.
 
     References
     ----------
@@ -197,16 +197,15 @@ def ece_uncertainty(
 def risk_coverage(models: Models, *, ax: Axes | None = None) -> Axes:
     """Error rate of the most confident samples against how many are kept.
 
-    A model that may refuse to answer keeps the samples it is most sure of: lower is better. The
-    legend has the area below each curve, ``metrics.aurc``. Equal confidences are taken in all
-    orders, on average.
+    A model that may abstain keeps the samples it is most confident about. Lower is better. The
+    legend shows the area under each curve, ``metrics.aurc``. Ties are averaged over all orders.
 
     Parameters
     ----------
     models
         Predictions, Confidences, or a mapping from names to them.
     ax
-        Where to draw; a new figure if left out.
+        Axes to draw on; default: a new figure.
 
     References
     ----------

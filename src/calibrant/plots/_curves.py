@@ -1,4 +1,4 @@
-"""The numbers behind the curves that are no metrics: computed here, drawn elsewhere."""
+"""Computations behind curves that are not metrics."""
 
 from __future__ import annotations
 

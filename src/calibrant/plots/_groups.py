@@ -1,4 +1,4 @@
-"""Numbers of a study by name: lines, bars, effects, trade-offs."""
+"""Study results by name: lines, bars, effect sizes, trade-offs."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ def lines(
     Parameters
     ----------
     series
-        Name -> x -> values over seeds (or one number). All x are numbers, or all are texts, which
-        stand in the order in which they first come. One seed has no error bar; a value
-        that is not finite leaves a gap.
+        Name -> x -> values over seeds (or one number). All x are numbers, or all are strings, shown
+        in order of first appearance. A single seed has no error bar; a non-finite value leaves a
+        gap.
     spread
         "sem", the standard error of the mean, "std", the standard deviation, or None.
     xlabel, ylabel
-        What the axes say; " (%)" is added to the second with ``percent``.
+        Axis labels; " (%)" is added to the second with ``percent``.
     logx
         Whether x is logarithmic; all x must then be above 0.
     percent
-        Whether the values are fractions to be read as per cent.
+        Whether to show the values, which are fractions, as percentages.
     ax
-        Where to draw; a new figure if left out.
+        Axes to draw on; default: a new figure.
 
     Examples
     --------
@@ -168,16 +168,16 @@ def bars(
     Parameters
     ----------
     groups
-        Group -> name -> values over seeds (or one number). A name that a group lacks leaves its
-        place empty.
+        Group -> name -> values over seeds (or one number). A name that is missing from a group
+        leaves a gap.
     spread
         "sem", the standard error of the mean, "std", the standard deviation, or None.
     ylabel
-        What the axis says; " (%)" is added with ``percent``.
+        Axis label; " (%)" is added with ``percent``.
     percent
-        Whether the values are fractions to be read as per cent.
+        Whether to show the values, which are fractions, as percentages.
     ax
-        Where to draw; a new figure if left out.
+        Axes to draw on; default: a new figure.
 
     Examples
     --------
@@ -222,20 +222,19 @@ def effect_sizes(
     xlabel: str = "effect size (Cohen's d)",
     ax: Axes | None = None,
 ) -> Axes:
-    """Effects with their intervals, one row each, and the line of no effect.
+    """Effects with their intervals, one row each, and a line at zero.
 
-    Points are filled where the interval leaves out 0 and hollow where it does not; a cross has no
-    interval (karandikar2021, Figure 1).
+    Points are filled if the interval excludes 0 and hollow otherwise; a cross has no interval
+    (karandikar2021, Figure 1).
 
     Parameters
     ----------
     effects
-        Name -> (effect, low, high). Bounds may be NaN. An effect that is no finite number is
-        named and not drawn.
+        Name -> (effect, low, high). Bounds may be NaN. A non-finite effect is listed but not drawn.
     xlabel
         What the axis says.
     ax
-        Where to draw; a new figure if left out.
+        Axes to draw on; default: a new figure.
 
     Examples
     --------
@@ -283,21 +282,20 @@ def pareto(
     better: tuple[str, str] = ("lower", "lower"),
     ax: Axes | None = None,
 ) -> Axes:
-    """Two numbers of each setting, and the front of those that no other beats in both.
+    """Two metrics of each setting, and their Pareto front.
 
-    Settings on the front are filled, and the steps between them bound what is reached; the others
-    are hollow.
+    Settings on the front are filled and joined by steps; the others are hollow.
 
     Parameters
     ----------
     points
-        Name -> (x, y). A point with a NaN is named and not drawn.
+        Name -> (x, y). A point with a NaN is listed but not drawn.
     xlabel, ylabel
         What the axes say.
     better
         For x and for y, "lower" or "higher".
     ax
-        Where to draw; a new figure if left out.
+        Axes to draw on; default: a new figure.
 
     Examples
     --------
@@ -312,7 +310,7 @@ def pareto(
         for name, given in named("points", points, advice).items()
     }
     if isinstance(better, str) or len(better) != PAIR:
-        rule = "must be two words, for x and y"
+        rule = "must be two strings, for x and y"
         raise refuse("better", rule, f"got {better!r}", "Try ('lower', 'lower').")
     for one in better:
         check_choice("better", one, ("lower", "higher"))
@@ -359,7 +357,9 @@ def _places(found: Mapping[str, Mapping[Any, Any]], *, logx: bool) -> dict[Any, 
     for x in every:
         number = isinstance(x, Real) and not isinstance(x, bool) and math.isfinite(x)
         if not number or (logx and x <= 0):
-            rule = "must have numbers above 0 as x" if logx else "must have numbers, or texts, as x"
+            rule = (
+                "must have numbers above 0 as x" if logx else "must have numbers, or strings, as x"
+            )
             raise refuse("series", rule, f"got {x!r}", "Leave it out, or set logx=False.")
     return {x: float(x) for x in every}
 
@@ -384,7 +384,7 @@ def _effect(name: str, given: Any, advice: str) -> tuple[float, ...]:
 
 
 _EFFECT_KINDS = {
-    "interval leaves out 0": ("o", COLOURS[0]),
+    "interval excludes 0": ("o", COLOURS[0]),
     "interval includes 0": ("o", "white"),
     "no interval": ("X", COLOURS[0]),
 }
@@ -395,7 +395,7 @@ def _effect_kind(effect: float, low: float, high: float) -> str:
         return "not drawn"
     if not (math.isfinite(low) and math.isfinite(high)):
         return "no interval"
-    return "interval includes 0" if low <= 0 <= high else "interval leaves out 0"
+    return "interval includes 0" if low <= 0 <= high else "interval excludes 0"
 
 
 def _effect_words(name: str, effect: float) -> str:

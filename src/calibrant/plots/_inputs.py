@@ -1,4 +1,4 @@
-"""What the pictures are made of: models by name, and values over seeds."""
+"""Inputs of the plots: models by name, and values over seeds."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def named(argument: str, given: object, advice: str) -> dict[str, Any]:
         raise refuse(argument, "must have an entry", "got an empty mapping", advice)
     for name in given:
         if not isinstance(name, str):
-            rule = "must have text as names"
+            rule = "must have strings as names"
             raise refuse(argument, rule, f"got {name!r}", "Use str(name).")
     return dict(given)
 
 
 def check_spread(spread: str | None) -> None:
-    """Refuse a spread that is none of the three."""
+    """Reject an unknown spread."""
     if spread is not None:
         check_choice("spread", spread, ("sem", "std"))
 
@@ -63,11 +63,11 @@ def over_seeds(where: str, values: Any, spread: str | None) -> tuple[float, floa
 
 
 def runs_of(where: str, values: Any) -> Float64:
-    """One value a seed; a number alone is one seed."""
+    """One value per seed; a single number is one seed."""
     runs = to_floats(values, where)
     runs = runs.reshape(1) if runs.ndim == 0 else runs
     if runs.ndim != 1 or not len(runs):
-        rule, advice = "must hold one number a seed", "Leave out what has no runs."
+        rule, advice = "must have one number per seed", "Leave out what has no runs."
         raise refuse(where, rule, f"got the shape {runs.shape}", advice)
     return runs.astype("float64")
 

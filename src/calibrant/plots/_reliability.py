@@ -52,12 +52,12 @@ def reliability_diagram(
     band: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
-    """Accuracy by confidence; a calibrated model lies on the diagonal.
+    """Reliability diagram: accuracy by confidence; a calibrated model lies on the diagonal.
 
     One model is drawn as bars. The hatched gap reaches from the accuracy of a bin to its mean
     confidence: these gaps, weighted by the samples in them, add up to the ECE in the corner.
-    Several models are drawn as lines. Points stand at the mean confidence of their bin, with the
-    95 % interval of the accuracy (Wilson). Empty bins are left out.
+    Several models are drawn as lines. Points are at the mean confidence of their bin, with the 95 %
+    interval of the accuracy (Wilson). Empty bins are left out.
 
     Parameters
     ----------
@@ -66,14 +66,14 @@ def reliability_diagram(
     bins, binning
         As in ``metrics.ece``.
     counts
-        Whether to show below the diagram which share of the samples each bin holds.
+        Whether to show the fraction of samples per bin below the diagram.
     band
         Whether to show, for one model, where 95 % of the accuracies would lie if the model were
         calibrated: correctness is drawn 1,000 times from the confidences themselves, with a fixed
-        seed (``inference.consistency_band``), so that small bins have the wide bands they should.
+        seed (``inference.consistency_band``), so that small bins have appropriately wide bands.
         Above 100,000 samples, where bands are narrow, there are fewer draws, at least 200.
     ax
-        Where to draw; a new figure if left out.
+        Axes to draw on; default: a new figure.
 
     References
     ----------
@@ -121,7 +121,7 @@ def classwise_reliability(
     bins: int = 10,
     ax: Axes | None = None,
 ) -> Axes:
-    """The probability of a class against how often the class occurs, one line a class.
+    """The probability of a class against its frequency, one line per class.
 
     Parameters
     ----------
@@ -131,9 +131,9 @@ def classwise_reliability(
         Numbers or names of classes; by default the (up to 6) with the largest calibration error,
         worst first. ``metrics.classwise_ece`` is the mean of these errors over all classes.
     bins
-        Bins of equal width, for each class.
+        Number of equal-width bins per class.
     ax
-        Where to draw; a new figure if left out.
+        Axes to draw on; default: a new figure.
 
     Examples
     --------
@@ -168,7 +168,7 @@ def ece_by_bins(
     binning: Binning = "width",
     ax: Axes | None = None,
 ) -> Axes:
-    """The ECE against the number of bins: how much the choice of bins decides.
+    """The ECE against the number of bins.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def ece_by_bins(
     binning
         As in ``metrics.ece``.
     ax
-        Where to draw; a new figure if left out.
+        Axes to draw on; default: a new figure.
 
     Examples
     --------
@@ -191,7 +191,9 @@ def ece_by_bins(
     found = as_models(models)
     numbers = [check_bins(b) for b in bins]
     if not numbers:
-        raise refuse("bins", "must name a number of bins", "got none", "Try bins=range(1, 51).")
+        raise refuse(
+            "bins", "must have at least one number of bins", "got none", "Try bins=range(1, 51)."
+        )
     ax = axes(ax)
     for i, (name, p) in enumerate(found.items()):
         ranked = rank(p)  # sorted once

@@ -1,4 +1,4 @@
-"""What all pictures share: axes, colours, dashes, hatches, names as text, legends."""
+"""Shared style of all plots: axes, colours, dashes, hatches, names, legends."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def area_style(index: int) -> dict[str, Any]:
 
 
 def shown(name: str, *, width: int = WIDTH) -> str:
-    r"""A name as it is drawn: as text, in lines of ``width`` letters.
+    r"""A name as it is drawn: literal, wrapped to ``width`` characters.
 
     Dollars start no formula, what cannot be printed becomes a space, and a name that begins with an
     underscore, which Matplotlib would leave out of legends, gets a space in front. Marks around
@@ -107,7 +107,7 @@ def titled(name: str, fact: str) -> str:
 
 
 def per_cent(value: float) -> str:
-    """A fraction as people read it.
+    """A fraction as a percentage.
 
     >>> per_cent(0.0314), per_cent(math.nan)
     ('3.1 %', 'undefined')

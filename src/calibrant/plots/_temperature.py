@@ -25,7 +25,7 @@ NATS = {"nll": " (nats)", "mean_entropy": " (nats)"}
 def temperature_curve(
     p: Predictions, *, metric: str = "ece", fitted: float | None = None, ax: Axes | None = None
 ) -> Axes:
-    """A metric of softmax(z / T) over the temperature T, with the fitted T and the best of curve.
+    """A metric of softmax(z / T) against the temperature T, with the fitted and the best T.
 
     The 121 temperatures, evenly spaced on the logarithmic axis, reach from a fifth of the smaller
     to five times the larger of 1 and the fitted T, which is one of them.
@@ -37,11 +37,11 @@ def temperature_curve(
     metric
         Name in ``metrics.METRICS``, such as "ece" or "nll".
     fitted
-        A temperature to mark; by default that of least NLL on these very predictions,
-        ``TemperatureScaling().fit(p)``. Where none is the least (every prediction is right), the
+        A temperature to mark; by default the one that minimises NLL on these predictions,
+        ``TemperatureScaling().fit(p)``. If there is no minimum (every prediction is correct), the
         legend says that it is a bound.
     ax
-        Where to draw; a new figure if left out.
+        Axes to draw on; default: a new figure.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def temperature_curve(
 
 
 def _fitted(p: Predictions) -> tuple[float, str]:
-    """The temperature of least NLL; a note where it is a bound, instead of the warning."""
+    """The temperature that minimises NLL; a note where it is a bound, instead of the warning."""
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always", CalibrationWarning)
         temperature = TemperatureScaling().fit(p).temperature_

@@ -1,4 +1,4 @@
-"""What happened during training: curves over epochs, and logits by the epoch of learning."""
+"""Training history: curves over epochs, and logits by the epoch of learning."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def training_curves(
         A table of epochs (``epochs.parquet`` of a run, or ``train.epochs_table``), a list of such
         tables (seeds), or a mapping from names to either.
     quantity
-        What to draw: nll, entropy, error, ece, confidence, optimal_ece, optimal_temperature,
+        Quantity to plot: nll, entropy, error, ece, confidence, optimal_ece, optimal_temperature,
         max_logit, or any column without a part, such as head_norm or learning_rate.
     part
         "test", "train", or both in a list.
     split
-        Whether to draw the correct and the incorrect samples apart (mukhoti2020, Figure 1).
+        Whether to plot correct and incorrect samples separately (mukhoti2020, Figure 1).
     ax
-        Where to draw; a new figure if left out.
+        Axes to draw on; default: a new figure.
 
     Epochs count from 1. What a seed did not record (null, NaN, infinite, or an epoch it did not
     reach) is left out of that epoch's mean.
@@ -109,9 +109,8 @@ def max_logit_histograms(
 ) -> Axes:
     """Histograms of the maximal logit, for groups of samples by when they were learned.
 
-    A network that keeps apart what it learned early and late can be calibrated afterwards;
-    regularised losses push the groups together (wang2021, Figure 5). Each histogram has the
-    area 1.
+    A network that separates samples learned early and late can be calibrated afterwards;
+    regularised losses push the groups together (wang2021, Figure 5). Each histogram has the area 1.
 
     Parameters
     ----------
@@ -121,12 +120,12 @@ def max_logit_histograms(
         The epoch (from 0) from which each sample stayed right, -1 if it is wrong at the end:
         ``learned.npy`` of a run.
     groups
-        How many groups of nearly equal size the learned samples make; samples of one epoch are
-        never parted. Those never learned are a group of their own.
+        Number of groups of nearly equal size for the learned samples; samples of one epoch stay
+        together. Samples that were never learned form their own group.
     bins
-        Bars of each histogram; all share their edges.
+        Number of bins per histogram; all share their edges.
     ax
-        Where to draw; a new figure if left out.
+        Axes to draw on; default: a new figure.
 
     References
     ----------
@@ -286,11 +285,11 @@ def _logits_and_epochs(logits: Any, learned: Any) -> tuple[Float64, Any]:
         rule, advice = "must have shape (N,) with N >= 1", "Pass p.logits.max(axis=1)."
         raise refuse("logits", rule, f"got shape {z.shape}", advice)
     if not np.isfinite(z).all():
-        rule, advice = "must be finite", "Find out where the network produced it."
+        rule, advice = "must be finite", "Check where the network produced it."
         raise refuse("logits", rule, f"got {z[~np.isfinite(z)][0]}", advice)
     epochs = to_numpy(learned, "learned")
     if epochs.dtype.kind not in "iu" or epochs.shape != z.shape:
-        rule = f"must hold one whole number a sample, shape {z.shape}"
+        rule = f"must have one integer per sample, shape {z.shape}"
         got = f"got dtype {epochs.dtype} and shape {epochs.shape}"
         raise refuse("learned", rule, got, "Pass learned.npy of the same run.")
     return z, epochs.astype(np.int64)

@@ -1,6 +1,6 @@
-"""Reports: one self-contained, interactive HTML file about models or about a study.
+"""Reports: one self-contained, interactive HTML file on models or on a study.
 
-The file holds all it needs (Plotly included) and asks the network for nothing.
+The file includes everything it needs, also Plotly, and makes no network requests.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def write_report(
     seed: int = 0,
     progress: Callable[[str, int, int], None] = _silent,
 ) -> dict[str, Verdict]:
-    """Write a report about one or several models; return the verdict on each.
+    """Write a report on one or more models; return the verdict on each.
 
-    The page opens with the verdict in plain words, and shows reliability, ECE and NLL at any
+    The page starts with the verdict in plain words, and shows reliability, ECE and NLL at any
     temperature and in any bins, all metrics with intervals, paired differences between the models,
     the calibrators tried, the worst-calibrated classes and the most overconfident mistakes. It
     takes seconds; a minute at 50,000 samples of 1,000 classes.
@@ -53,15 +53,17 @@ def write_report(
     Parameters
     ----------
     models
-        Predictions or Confidences by name, at most 8. Those of the same samples are compared.
+        Predictions or Confidences by name, at most 8. Models evaluated on the same samples are
+        compared.
     path
-        The HTML file, replaced if it exists.
+        Output file (HTML), replaced if it exists.
     title
         The heading.
     bins, level, replicates, seed
-        Of the metrics and intervals. ``bins`` is also what the page starts with, at most 100.
+        Number of bins (at most 100, also the initial value of the page), confidence level, number
+        of bootstrap replicates, and seed.
     progress
-        Called with what is going on, how much of it is done, and how much there is.
+        Called with the current step, the amount done, and the total.
 
     Examples
     --------
@@ -90,19 +92,19 @@ def write_study_report(
     title: str = "Study report",
     study: Study | None = None,
 ) -> None:
-    """Write a report about a study: words, a table to sort and filter, trade-offs, shifts.
+    """Write a report on a study: conclusions, a sortable table, trade-offs, shifts.
 
     Parameters
     ----------
     folder
-        What ``calibrant study run --out`` wrote.
+        Results folder written by ``calibrant study run --out``.
     path
-        The HTML file, replaced if it exists.
+        Output file (HTML), replaced if it exists.
     title
         The heading.
     study
-        The study, to keep to its runs where the folder holds others too, and to compare its
-        objectives with the first of them.
+        The study, to include only its runs if the folder holds others, and to compare its
+        objectives with the first one.
 
     Examples
     --------
@@ -127,8 +129,8 @@ def write_study_report(
 
 
 def _check_target(path: str | Path) -> None:
-    """Refuse, before any work, a file that cannot be written."""
+    """Reject a file that cannot be written, before any work."""
     path = Path(path)
     if path.is_dir() or not path.parent.is_dir():
-        rule, advice = "must be a file in a folder that exists", "Check the path."
+        rule, advice = "must be a file in an existing folder", "Check the path."
         raise refuse("path", rule, f"got {str(path)!r}", advice)

@@ -1,4 +1,4 @@
-"""What to do about a model: which calibrator helps on samples that it has not seen."""
+"""Which calibrator to recommend for a model, judged on unseen samples."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ BY_SIZE: tuple[tuple[float, tuple[str, ...] | None], ...] = (
 
 @dataclass(frozen=True)
 class Advice:
-    """The chosen calibrator and what it changes out of fold; or why there is none.
+    """The chosen calibrator and its out-of-fold effect, or why there is none.
 
-    ``differences`` are those of the repaired model minus the model as it is, by metric, and
-    ``values`` both models' values.
+    ``differences`` are calibrated minus uncalibrated, by metric, and ``values`` the values of both.
     """
 
     selection: Selection | None = None
@@ -62,16 +61,16 @@ def advise(
     seed: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> Advice:
-    """Choose by cross-validation on these samples, and judge the choice out of fold."""
+    """Choose by cross-validation on these samples, and evaluate the choice out of fold."""
     if not isinstance(p, Predictions):
         return Advice(
-            reason="Only confidences were given. A repair needs the scores of all classes: save "
+            reason="Only confidences were given. Calibrators need the scores of all classes: save "
             "logits or probabilities with the labels."
         )
     if p.num_samples < LEAST_SAMPLES:
         return Advice(
-            reason=f"Collect more samples first: a repair fitted to fewer than {LEAST_SAMPLES} "
-            "cannot be judged."
+            reason="Collect more samples first: a calibrator fitted to fewer than "
+            f"{LEAST_SAMPLES} cannot be evaluated."
         )
     selection = select_calibrator(p, _candidates(p), folds=FOLDS, seed=seed, progress=progress)
     if selection.chosen == NONE:

@@ -1,4 +1,4 @@
-"""Where a model goes wrong: the worst-calibrated classes and the most overconfident mistakes."""
+"""The worst-calibrated classes and the most overconfident mistakes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def confident_mistakes(p: Predictions | Confidences, most: int) -> list[int]:
 
 
 def sample_ids(p: Predictions | Confidences) -> Sequence[object]:
-    """The list ``ids`` that the predictions' ``meta`` gives, one a sample; else their numbers."""
+    """The list ``ids`` that the predictions' ``meta`` gives, one per sample; else their indices."""
     given = p.meta.get("ids")
     if isinstance(given, list | tuple) and len(given) == p.num_samples:
         return given

@@ -1,4 +1,4 @@
-"""All that a report says about each model, and about several together."""
+"""The contents of a report for each model and for all models together."""
 
 from __future__ import annotations
 

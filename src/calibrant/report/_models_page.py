@@ -85,7 +85,7 @@ def _swatch(index: int) -> Html:
 
 
 def _who_wins(found: Comparison) -> list[Html]:
-    """A line a pair of models, by their ECE."""
+    """One line per pair of models, by their ECE."""
     lines = [
         tag(
             "p",
@@ -117,9 +117,9 @@ def _bounds(d: Difference) -> str:
 def _explorer(judged: Sequence[Judged], settings: Settings, reach: float) -> Html:
     """Controls, the reliability diagram and its readout; a script makes them move."""
     words = (
-        "Where the points lie below the diagonal, the model is more confident than it is right. "
-        "Move the temperature to see what dividing all logits by one number does: above 1 it makes "
-        "the model more cautious, below 1 bolder."
+        "Where the points lie below the diagonal, the model is more confident than accurate. "
+        "Move the temperature slider to see the effect of dividing all logits by one number: "
+        "above 1 the model becomes less confident, below 1 more confident."
     )
     head = [
         "model",
@@ -175,17 +175,17 @@ def _controls(judged: Sequence[Judged], settings: Settings, reach: float) -> Htm
 
 
 def _notes(judged: Sequence[Judged]) -> list[Html]:
-    """What live figures cannot do, said where they stand."""
+    """Notes on the limits of the live figures."""
     notes = []
     for j in judged:
         if not j.live["whole"]:
             part = f"a random {j.live['samples']:,} of its {j.p.num_samples:,} samples"
-            rest = f": live figures come from {part}; all other figures from all."
+            rest = f": live figures use {part}; all other figures use all samples."
             notes.append(tag("p", name_of(j.name), rest, class_="note"))
         if j.best is None:
             rest = (
-                ": only confidences were given. The temperature, which needs the scores of all "
-                "classes, does not move them."
+                ": only confidences were given. The temperature has no effect, because it needs "
+                "the scores of all classes."
             )
             notes.append(tag("p", name_of(j.name), rest, class_="note"))
     return notes
@@ -258,9 +258,8 @@ def _comparison(found: Comparison | str | None) -> Html:
         for d in found.differences
     ]
     words = (
-        "The same samples, resampled together for all models, so what they share cancels. "
-        f"P-values are corrected for the number of rows (Holm). "
-        f"{' '.join([*found.notes, found.summary()])}"
+        "All models are resampled together, so shared noise cancels. P-values are corrected for "
+        f"the number of rows (Holm). {' '.join([*found.notes, found.summary()])}"
     )
     head = ["difference", "metric", *map(number_head, ("value", "interval", "p")), "verdict"]
     made = table("Paired differences", head, rows, kind="sortable")
@@ -271,7 +270,7 @@ def _repairs(judged: Sequence[Judged]) -> Html:
     tables = []
     head = [
         "calibrator",
-        *map(number_head, ("NLL out of fold", "behind the best", "learned numbers")),
+        *map(number_head, ("NLL out of fold", "behind the best", "parameters")),
         "verdict",
     ]
     for j in judged:
@@ -293,9 +292,9 @@ def _repairs(judged: Sequence[Judged]) -> Html:
     if not tables:
         return Html("")
     words = (
-        f"Each was fitted {FOLDS} times to all but a part of the samples and judged on that part. "
-        "Choosing on the same samples flatters the chosen one a little; so do penalties, which are "
-        "chosen once for this table, but anew for each part in the verdict."
+        f"Each was cross-fitted with {FOLDS} folds and evaluated on the held-out samples. "
+        "Choosing on the same samples is slightly optimistic, as are penalties, which are chosen "
+        "once for this table but separately for each fold in the verdict."
     )
     return section("repairs", "Calibrators tried", tag("p", words), *tables)
 
@@ -331,17 +330,17 @@ def _classes(judged: Sequence[Judged], settings: Settings) -> Html:
     if not tables:
         return Html("")
     words = (
-        "When the model says this class, how sure is it and how often is it right? First come the "
-        "classes whose gap chance explains least; of many classes about one in twenty seems beyond "
-        "chance without being so."
+        "When the model predicts this class, how confident is it and how often is it right? "
+        "Classes whose gap is hardest to explain by chance come first. Among many classes, about "
+        "one in twenty appears significant by chance."
     )
     return section("classes", "Worst-calibrated classes", tag("p", words), *tables)
 
 
 def _mistakes(judged: Sequence[Judged]) -> Html:
     words = (
-        "Wrong answers that the model was surest of: mislabelled samples perhaps, or what to look "
-        "at first. Samples are numbered from 0, unless the file gives ids."
+        "Wrong predictions with the highest confidence: possibly mislabelled samples, and the "
+        "first ones to inspect. Samples are numbered from 0, unless the file contains ids."
     )
     tables = []
     for j in judged:
@@ -372,7 +371,7 @@ def _mistake_rows(p: Predictions | Confidences, wrong: Sequence[int]) -> list[li
 
 
 def _very_sure(p: Predictions | Confidences, i: int) -> str:
-    """Per cent; where that reads 100, how little is missing."""
+    """A percentage; if it reads 100, the difference to 100."""
     confidence, odds = float(p.confidence[i]), float(p.odds_against[i])
     if confidence < PRINTS_AS_ONE:
         return show(confidence, percent=True)
@@ -384,25 +383,26 @@ def _very_sure(p: Predictions | Confidences, i: int) -> str:
 
 def _method(judged: Sequence[Judged], settings: Settings) -> Html:
     lines = (
-        f"Static figures: all samples, {settings.bins} bins of equal width unless said otherwise, "
+        f"Static figures: all samples, {settings.bins} equal-width bins unless stated otherwise, "
         f"{100 * settings.level:g} % intervals, {settings.replicates:,} bootstrap replicates, "
         f"seed {settings.seed}.",
-        "Intervals and tests assume independent samples; several samples of one patient, document "
-        "or video are not, and make them too narrow.",
-        "Bins of equal width are open below and closed above; bins of equal mass hold equally many "
-        "samples and never split equal confidences. Intervals of a bin's accuracy are Wilson's.",
-        "Live figures: from all gaps between the logits where the data are small, else from each "
-        "sample's odds as a series in the logarithm of the temperature, right to about 1e-5 in "
-        "confidence; at T = 1 from the package's own ranking.",
-        "The gap's interval combines those of mean confidence and accuracy (Zou 2007). "
-        "The p-value is that of a consistency test of the ECE (Vaicenavicius et al. 2019).",
+        "Intervals and tests assume independent samples; several samples from one patient, "
+        "document or video are not independent and make intervals too narrow.",
+        "Equal-width bins are open below and closed above; equal-mass bins hold equally many "
+        "samples and never split equal confidences. Intervals for the accuracy of a bin are "
+        "Wilson intervals.",
+        "Live figures: computed from the logits for small data, otherwise from a series per "
+        "sample in the logarithm of the temperature, accurate to about 1e-5 in confidence; at T "
+        "= 1 from the package's own ranking.",
+        "The interval for the gap combines those of mean confidence and accuracy (Zou 2007). The "
+        "p-value is from a consistency test of the ECE (Vaicenavicius et al. 2019).",
     )
     items = tag("ul", *(tag("li", line) for line in lines))
     return section("method", "How this was computed", items, _origins(judged))
 
 
 def _origins(judged: Sequence[Judged]) -> Html:
-    """What the files say about where they come from."""
+    """The metadata of the files."""
     rows = [
         [row_name(name_of(j.name)), name_of(key), name_of(_short(value))]
         for j in judged

@@ -65,7 +65,10 @@ def cells_of(table: pa.Table) -> Cells:
             del values[row, record["metric"]]
         if record["seed"] in cell:
             got = f"got two of {', '.join(row)} for seed {record['seed']}"
-            rule, advice = "must hold one value a seed for each setting", "Name the study: --study."
+            rule, advice = (
+                "must have one value per seed for each setting",
+                "Name the study: --study.",
+            )
             raise refuse("folder", rule, got, advice)
         cell[record["seed"]] = float(record["value"])
     rows = sorted({row for row, _ in values}, key=_natural)
@@ -82,7 +85,7 @@ def cells_of(table: pa.Table) -> Cells:
 
 
 def _natural(row: Key) -> list[Any]:
-    """Sort key: no repair and the test samples first, numbers as numbers."""
+    """Sort key: the uncalibrated model and the test samples first, numbers as numbers."""
     return [
         (text not in (NONE, TEST), re.sub(r"\d+", lambda digits: digits[0].zfill(20), text))
         for text in row

@@ -47,8 +47,8 @@ def _count(number: int, what: str) -> str:
 
 def _settings() -> Html:
     words = (
-        "Means ± standard deviations over seeds; the best of the settings shown is bold. Headings "
-        "sort, the boxes filter, and the charts below follow."
+        "Means ± standard deviations over seeds; the best of the settings shown is bold. Click a "
+        "heading to sort, use the boxes to filter; the charts below follow."
     )
     controls = Html(
         '<form class="controls" id="filters" aria-label="Which settings are shown">'
@@ -69,9 +69,9 @@ def _settings() -> Html:
 
 def _front() -> Html:
     words = (
-        "Each point is a setting, averaged over its seeds. Those joined by a line are on the "
-        "Pareto front of their data, network and samples: no other setting is better in one of the "
-        "two metrics without being worse in the other."
+        "Each point is a setting, averaged over its seeds. Points joined by a line are on the "
+        "Pareto front of their data set, network and test set: no other setting is better in one "
+        "of the two metrics without being worse in the other."
     )
     controls = _choices(("across", "front-x"), ("up", "front-y"))
     plot = chart("pareto", "Trade-off between two metrics", "tall")
@@ -79,7 +79,7 @@ def _front() -> Html:
 
 
 def _shifts() -> Html:
-    words = "How far does it hold when the samples change? Each line is a setting."
+    words = "How do the metrics change under shift? Each line is a setting."
     controls = _choices(("metric", "shift-metric"), ("shift", "shift-family"))
     plot = chart("shift", "A metric under shift", "tall")
     note = tag("p", id="shift-note", class_="note")

@@ -43,7 +43,7 @@ MOST_SAMPLES = 100_000
 
 @dataclass(frozen=True)
 class Series:
-    """A row a sample: largest gap, gap of the label, and the coefficients of h."""
+    """One row per sample: largest gap, gap of the label, and the coefficients of h."""
 
     second: Float64
     label: Float64
@@ -99,7 +99,7 @@ def _gaps(p: Predictions, rows: slice) -> Float64:
 
 
 def best_temperature(p: Predictions | Confidences) -> float | None:
-    """The temperature of least NLL on these very samples; None for confidences alone."""
+    """The temperature that minimises NLL on these very samples; None for confidences alone."""
     if not isinstance(p, Predictions):
         return None
     with warnings.catch_warnings():
@@ -141,7 +141,7 @@ def _random_rows(count: int, most: int, seed: int) -> Int:
 
 
 def _columns(p: Predictions, reach: float) -> dict[str, Float64]:
-    """What the page needs at temperatures other than 1, a row a sample."""
+    """What the page needs at temperatures other than 1, one row per sample."""
     if p.num_samples * p.num_classes > EXACT_SCORES:
         series = series_of(p, reach)
         terms = {f"coefficient {k}": series.coefficients[:, k] for k in range(ORDER)}

@@ -1,4 +1,4 @@
-"""The plain words a report opens with: is it overconfident, is N enough to say so, what to do."""
+"""The verdict of a report: is the model overconfident, is N large enough to tell, what to do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NARROW = 0.02
 # Below so many samples a correlation is mostly noise: that of two is 1 or -1.
 FEWEST = 20
 TITLES = {
-    "none": "as it is",
+    "none": "uncalibrated",
     "temperature": "temperature scaling",
     "ensemble_temperature": "ensemble temperature scaling",
     "vector": "vector scaling",
@@ -87,7 +87,7 @@ def verdict_of(
     averages = f"it says {_percent(says)} on average and is right {_percent(right)} of the time"
     answers = [
         ("How far off?", _how_far(gap, ece)),
-        ("Is N enough to say so?", _enough(kind, gap, test, p.num_samples)),
+        ("Is N large enough to tell?", _enough(kind, gap, test, p.num_samples)),
         ("What to do?", _what_to_do(advice)),
     ]
     if advice.differences:
@@ -130,7 +130,7 @@ def _how_far(gap: Interval, ece: Interval) -> str:
     if math.isnan(ece.low):
         return f"{text}."
     bounds = f"{100 * ece.low:.2f} … {_percent(ece.high, 2)}"
-    return f"{text}; with what chance adds taken off, {_level(ece.level)} {bounds}."
+    return f"{text}; corrected for chance, {_level(ece.level)} {bounds}."
 
 
 def _enough(kind: str, gap: Interval, test: CalibrationTest, count: int) -> str:
@@ -138,7 +138,7 @@ def _enough(kind: str, gap: Interval, test: CalibrationTest, count: int) -> str:
     found = {
         "over": f"Yes: with {size} the {level} interval of the gap lies above 0.",
         "under": f"Yes: with {size} the {level} interval of the gap lies on one side of 0.",
-        "mixed": "Not for the average gap, whose interval contains 0, but for gaps somewhere: yes.",
+        "mixed": "Not for the average gap, whose interval contains 0, but yes for gaps somewhere.",
         "fine": f"Yes: with {size} the average gap is below {100 * NARROW:g} points ({level}).",
         "unknown": f"No: with {size} the interval of the gap contains 0.",
     }
@@ -157,12 +157,15 @@ def _what_to_do(advice: Advice) -> str:
     tried = len(advice.selection.candidates) - 1
     judged = f"in {FOLDS}-fold cross-validation on these samples"
     if advice.chosen is None:
-        return f"Leave it as it is: of {tried} calibrators tried {judged}, none is clearly better."
+        return (
+            f"Leave it uncalibrated: of {tried} calibrators tried {judged}, none is clearly better."
+        )
     title = TITLES.get(advice.chosen, advice.chosen)
     learned = "" if advice.temperature is None else f" (T = {advice.temperature:.2f})"
     return (
         f"Use {title}{learned}. Of {tried} calibrators tried {judged} it is the best, or the "
-        "simplest of those as good. Fit it on samples that neither trained the model nor judge it."
+        "simplest among equally good ones. Fit it on samples that are used neither for training "
+        "nor for evaluation."
     )
 
 
@@ -176,7 +179,7 @@ def _gain(advice: Advice) -> str:
     )
     unsure = [name for name, d in (("ECE", ece), ("NLL", nll)) if d.low <= 0 <= d.high]
     if unsure:
-        text += f" N is not enough to say that the {' and the '.join(unsure)} changes."
+        text += f" N is too small to say that the {' and the '.join(unsure)} changes."
     return text
 
 
@@ -184,15 +187,15 @@ def _cost(advice: Advice) -> str:
     assert advice.selection is not None
     auroc, accuracy = advice.differences["auroc"], advice.differences["accuracy"]
     keeps = advice.selection.calibrator.keeps_argmax
-    rest = "No prediction changes." if keeps else f"Accuracy: {_change(accuracy)}."
+    rest = "No predicted class changes." if keeps else f"Accuracy: {_change(accuracy)}."
     if math.isnan(auroc.value):
-        return f"Refinement is undefined: all predictions are right, or all wrong. {rest}"
+        return f"Refinement is undefined: all predictions are correct, or all are wrong. {rest}"
     start = "Nothing that these samples could show"
     if auroc.high < 0:
         start = "Some refinement"
     elif auroc.low > 0:
         start = "Nothing, it even helps"
-    meaning = "how well confidence ranks right above wrong answers"
+    meaning = "how well confidence ranks correct above wrong predictions"
     return f"{start}: the AUROC, {meaning}, changes by {_change(auroc)}. {rest}"
 
 

@@ -1,4 +1,4 @@
-// Charts: what all of them share. Names from outside never reach Plotly as markup.
+// Shared parts of all charts. Untrusted names never reach Plotly as markup.
 
 const PALETTES = { // Okabe and Ito's colours, darkened on white to a contrast of 4.5 or more
   light: ["#0072b2", "#b84a00", "#00704f", "#9c3f75", "#7a5900", "#2b6a99", "#333333", "#6b6200"],
@@ -46,7 +46,7 @@ function draw(id, traces, extra, words) {
   if (!plot.dataset.keys) steppable(plot);
 }
 
-// The arrow keys go through the points that have something to say, as the mouse does.
+// The arrow keys visit the labelled points, as the mouse does.
 function steppable(plot) {
   plot.dataset.keys = "on";
   const said = element(`${plot.id}-said`);

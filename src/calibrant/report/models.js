@@ -156,7 +156,7 @@ function drawReliability(shown, where) {
   }, `Reliability diagram, ${where}. ${words}`);
 }
 
-// ECE and NLL at many temperatures, a few at a time so that the page stays alive.
+// ECE and NLL at many temperatures, a few at a time so that the page stays responsive.
 async function curves(models, state, wanted) {
   const found = [];
   for (const [index, model] of models.entries()) {

@@ -1,4 +1,4 @@
-// Numbers: what the package computes, once more, from the embedded samples.
+// Numbers: the same computations as in the package, from the embedded samples.
 
 // Text made by packed() in _page.py, as a typed array.
 async function unpack(field) {

@@ -1,4 +1,4 @@
-// The start: theme, print, Plotly out of its envelope, then what the page is about.
+// Start: theme, print, unpack Plotly, then draw the page.
 
 const THEMES = ["", "light", "dark"];
 let redraw = () => {};

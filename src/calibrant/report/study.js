@@ -110,7 +110,7 @@ function showStudy(study, state) {
   });
   element("study-table").querySelector("tbody").replaceChildren(...lines);
   element("table-count").textContent = `${lines.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} settings ` +
-    `that pass, ${study.seeds.length.toLocaleString("en")} in all.`;
+    `match the filter, ${study.seeds.length.toLocaleString("en")} in total.`;
   element("show-all").hidden = lines.length === rows.length;
   drawFront(study, rows);
   if (element("shift")) drawShift(study, state);
@@ -126,7 +126,7 @@ function bestOf(column, rows) {
 
 const sign = (metric) => metric.better === "higher" ? 1 : -1;
 
-// Points of a group that no other point of it beats in both metrics, from left to right.
+// The Pareto front of a group, from left to right.
 function frontOf(rows, x, y) {
   const [a, b] = [sign(x), sign(y)];
   const beats = (p, q) => a * x.mean[p] >= a * x.mean[q] && b * y.mean[p] >= b * y.mean[q] &&
@@ -162,7 +162,7 @@ function drawFront(study, rows) {
     line: { color: "#888888", width: 1.5, dash: "dot" } }));
   const on = new Set(fronts.flat());
   const said = (row) => `${settingName(study, row)}: ${x.label} ${shownValue(x, x.mean[row])}, ` +
-    `${y.label} ${shownValue(y, y.mean[row])}${on.has(row) ? ", on the front" : ""}`;
+    `${y.label} ${shownValue(y, y.mean[row])}${on.has(row) ? ", on the Pareto front" : ""}`;
   for (const [code, some] of groups(sound, (row) => of.calibrator.codes[row])) {
     traces.push({
       ...points(some), mode: "markers", name: plotText(of.calibrator.names[code]), meta: { step: true, said: some.map(said) },

@@ -1,4 +1,4 @@
-// Tables: made from texts, sorted by their headings.
+// Tables, sortable by their headings.
 
 function makeTable(caption, head, rows, numeric) {
   const made = document.createElement("table");

@@ -106,7 +106,7 @@ def _check_columns(schema: pa.Schema, where: str) -> None:
         or schema.names.count(name) > 1
     ]
     if wrong:
-        raise InputError(f"{where} has no usable column {wrong[0]!r}.")
+        raise InputError(f"{where} has no valid column {wrong[0]!r}.")
 
 
 def _plain(table: pa.Table) -> pa.Table:

@@ -1,6 +1,6 @@
-"""Statistics over repeated runs: how sure a mean over seeds is, how two sets of runs differ.
+"""Statistics over repeated runs: means over seeds with intervals, and tests of differences.
 
-A run is one value, such as the ECE of one training.
+A run is one value, such as the ECE of one trained network.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def summarise_runs(values: ArrayLike, *, level: float = 0.95) -> RunSummary:
     Parameters
     ----------
     values
-        One value a run, shape (n,), n >= 1.
+        One value per run, shape (n,), n >= 1.
     level
         Of the interval.
 
@@ -86,7 +86,7 @@ def summarise_runs(values: ArrayLike, *, level: float = 0.95) -> RunSummary:
 def within_subject_sem(
     values: ArrayLike, *, correction: bool = True, pooled: bool = False
 ) -> Float64:
-    r"""Standard error of each condition's mean, without what the subjects differ by throughout.
+    r"""Within-subject standard error of the mean of each condition.
 
     Each subject is moved to the grand mean, :math:`y_{ij} = x_{ij} - \bar x_{i\cdot} + \bar x`,
     and the standard error of each column of y is taken (Cousineau). That step makes it too small by
@@ -100,7 +100,7 @@ def within_subject_sem(
     values
         Shape (n, k): rows are subjects (corruption types, seeds), columns conditions, k >= 2.
     correction
-        Morey's factor; leave it out only to repeat numbers published without it.
+        Morey's correction; turn it off only to reproduce numbers published without it.
     pooled
         One standard error for all conditions, as Masson and Loftus draw it.
 
@@ -143,7 +143,7 @@ def cohens_d(a: ArrayLike, b: ArrayLike, *, paired: bool = False) -> float:
     Parameters
     ----------
     a, b
-        One value a run, shapes (n_a,) and (n_b,).
+        One value per run, shapes (n_a,) and (n_b,).
     paired
         Whether ``a[i]`` and ``b[i]`` belong together.
 
@@ -173,7 +173,7 @@ def compare_runs(
     equal_variances: bool = True,
     level: float = 0.95,
 ) -> RunComparison:
-    r"""Do two sets of runs differ? A t-test, two-sided, with the interval of the difference.
+    r"""Two-sided t-test for two sets of runs, with the interval of the difference.
 
     Student's two-sample test :math:`t = (\bar a - \bar b) / (s_p \sqrt{1/n_a + 1/n_b})` with
     :math:`n_a + n_b - 2` degrees of freedom; with ``equal_variances=False`` Welch's,
@@ -187,13 +187,13 @@ def compare_runs(
     Parameters
     ----------
     a, b
-        One value a run, shapes (n_a,) and (n_b,).
+        One value per run, shapes (n_a,) and (n_b,).
     paired
         Whether ``a[i]`` and ``b[i]`` belong together.
     equal_variances
         Student's test (the default) or Welch's.
     level
-        Of the interval; it leaves out 0 where the p-value is below 1 - ``level``.
+        Confidence level of the interval; it excludes 0 if the p-value is below 1 - ``level``.
 
     Returns
     -------
@@ -245,7 +245,7 @@ def pareto_front(points: ArrayLike, *, maximise: Sequence[bool]) -> Bool:
     Parameters
     ----------
     points
-        Shape (n, k), one row a point.
+        Shape (n, k), one row per point.
     maximise
         For each column, whether higher is better.
 
@@ -290,14 +290,14 @@ def _runs(name: str, values: ArrayLike) -> Float64:
     x = to_floats(values, name)
     if x.ndim != 1 or not len(x):
         advice = f"Pass a flat list such as {name}=[0.031, 0.029, 0.034]."
-        raise refuse(name, "must hold one number a run", f"got the shape {x.shape}", advice)
+        raise refuse(name, "must have one number per run", f"got the shape {x.shape}", advice)
     return x.astype(np.float64)
 
 
 def _two_sets(a: ArrayLike, b: ArrayLike, *, paired: bool) -> tuple[Float64, Float64]:
     x, y = _runs("a", a), _runs("b", b)
     if paired and len(x) != len(y):
-        rule = "must hold as many runs as b when paired"
+        rule = "must have as many runs as b when paired"
         advice = "Keep the seeds that both have, in the same order."
         raise refuse("a", rule, f"got {len(x)} and {len(y)}", advice)
     return x, y

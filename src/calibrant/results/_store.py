@@ -1,8 +1,8 @@
-"""Results of studies: one Parquet file a finished run; all of them as one tidy table.
+"""Results of studies: one Parquet file per finished run; all of them as one tidy table.
 
-A file is written under a temporary name and renamed, and holds a checksum of itself: existing and
-whole means finished. A run that failed leaves its error instead, and one under way holds a lock
-that ends with its process.
+A file is written under a temporary name and renamed, and contains its own checksum: a file that
+exists and is intact means that the run has finished. A failed run leaves its error instead, and a
+running one holds a lock that is released with its process.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Store:
     Parameters
     ----------
     folder
-        Made when something is first written to it.
+        Created on the first write.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -68,7 +68,7 @@ class Store:
         write_sealed(self.result_path(key), content)
 
     def facts(self, key: str) -> dict[str, Any] | None:
-        """What is known of a finished run; None if it is not finished or its file is damaged."""
+        """Facts of a finished run; None if it is not finished or its file is damaged."""
         sealed = read_sealed(self.result_path(key))
         return None if sealed is None else _facts_of(sealed)
 
@@ -174,19 +174,19 @@ def read_all(
 ) -> pa.Table:
     """All finished runs of a study as one tidy table.
 
-    One row a value, with the columns run, data, model, objective, seed, part (test or a shift),
+    One row per value, with the columns run, data, model, objective, seed, part (test or a shift),
     calibrator, metric, value. DuckDB, Polars and pandas read it directly. Files that are damaged
     are left out with a warning; the next ``study run`` repeats their runs.
 
     Parameters
     ----------
     folder
-        What ``calibrant study run --out`` wrote.
+        Results folder written by ``calibrant study run --out``.
     keys
-        Of the runs to read; None for all in the folder, also those of older studies.
+        Keys of the runs to read; None for all in the folder, including those of older studies.
     labels
-        Of the objectives by the key of the run, as ``Study.labels`` gives them; only these runs
-        are read. None for the labels in the files: those of the study that ended last.
+        Labels of the objectives by run key, as in ``Study.labels``; only these runs are read. None
+        for the labels in the files: those of the study that finished last.
     """
     advice = f"Run calibrant study run STUDY.toml --out {folder}."
     if not Path(folder).is_dir():
@@ -201,9 +201,9 @@ def read_all(
     ]
     if not tables:
         but = f", but {damaged_files(damaged)}" if damaged else ""
-        raise InputError(f"{folder} holds no finished runs{but}. {advice}")
+        raise InputError(f"{folder} contains no finished runs{but}. {advice}")
     if damaged:
-        text = f"{folder} holds {damaged_files(damaged)}; they are left out. {advice}"
+        text = f"{folder} holds {damaged_files(damaged)}; they are ignored. {advice}"
         warnings.warn(text, CalibrationWarning, stacklevel=2)
     return pa.concat_tables(tables)
 

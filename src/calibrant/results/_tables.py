@@ -1,4 +1,4 @@
-"""Tables of repeated runs: one metric, mean ± spread over seeds, best cells, marks of significance.
+"""Tables of repeated runs: one metric, mean ± spread over seeds, best cells, significance markers.
 
 ``pivot`` turns the tidy table of a study into a ``ResultTable``, which prints for the terminal and
 renders as Markdown, LaTeX, CSV and data.
@@ -30,10 +30,10 @@ OWN_COLUMNS = ("metric", "value", "mean", "std", "sem", "count", "best", "mark",
 
 @dataclass(frozen=True)
 class Cell:
-    """The runs of one cell, as fractions, never in per cent.
+    """The runs of one cell, as fractions, not percentages.
 
     ``mark`` is ▲ ▼ (significantly higher, lower than the baseline), △ ▽ (higher, lower) or empty;
-    ``p_value`` that of the test, NaN where there was none.
+    ``p_value`` is that of the test, NaN if there was none.
     """
 
     mean: float
@@ -47,12 +47,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class ResultTable:
-    """One metric by rows and columns. Made by ``pivot``; ``print`` shows it.
+    """One metric by rows and columns, created by ``pivot``; ``print`` shows it.
 
     ``cells`` holds what there is by (row, column), each a tuple of the values of its variables;
     ``table["focal", "digits"]`` finds a cell. ``fixed`` are the columns that have one value.
-    ``to_text``, ``to_markdown`` and ``to_latex`` round, and print per cent where people expect it;
-    ``to_csv``, ``to_dict`` and ``to_arrow`` give unrounded fractions.
+    ``to_text``, ``to_markdown`` and ``to_latex`` round, and show percentages where they are
+    customary; ``to_csv``, ``to_dict`` and ``to_arrow`` give unrounded fractions.
     """
 
     metric: str
@@ -82,7 +82,7 @@ class ResultTable:
 
     @property
     def title(self) -> str:
-        """What the numbers are, in a line."""
+        """One line that describes the numbers."""
         label = METRICS[self.metric].label if self.metric in METRICS else self.metric
         unit = " (%)" if self.percent else ""
         counts = sorted({cell.count for cell in self.cells.values()})
@@ -103,7 +103,7 @@ class ResultTable:
             notes += [
                 f"▲ ▼ higher, lower than {_joined(self.baseline)}: two-sample t-test, "
                 f"p < {self.alpha:g}, not corrected for the number of cells",
-                "△ ▽ higher, lower without significance",
+                "△ ▽ higher, lower, not significant",
             ]
         return notes
 
@@ -111,7 +111,7 @@ class ResultTable:
         return self.to_text()
 
     def to_text(self, *, color: bool = False) -> str:
-        """Straight columns for the terminal. The best cells are bold in colour, else have a *."""
+        """Aligned text for the terminal. The best cells are bold in colour, otherwise marked *."""
         labels = [self.rows, *([_shown(value) for value in key] for key in self.row_keys)]
         columns = [straight(list(map(_clean, column))) for column in zip(*labels, strict=True)]
         columns += [self._column_text(col, color=color) for col in self.col_keys]
@@ -197,7 +197,7 @@ class ResultTable:
         return shown
 
     def _long(self) -> list[dict[str, Any]]:
-        """One record a cell, also for missing ones."""
+        """One record per cell, including missing ones."""
         empty = Cell(math.nan, math.nan, 0)
         records = []
         for row in self.row_keys:
@@ -210,7 +210,7 @@ class ResultTable:
         return records
 
     def to_csv(self) -> str:
-        """One line a cell: names, mean, spread and count, unrounded; what is undefined is empty."""
+        """One line per cell: names, mean, spread, count, unrounded; undefined values are empty."""
         import pyarrow as pa
         from pyarrow import csv
 
@@ -221,7 +221,7 @@ class ResultTable:
         return text
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; what is undefined is None, what is infinite the text "inf"."""
+        """Plain data for JSON; undefined values are None, infinite ones the string "inf"."""
         cells = [
             {name: _as_json(value) for name, value in record.items() if name != "metric"}
             for record in self._long()
@@ -239,7 +239,7 @@ class ResultTable:
         }
 
     def to_arrow(self) -> pa.Table:
-        """One row a cell: metric, names, mean, spread, count, best, mark, p_value; null is none."""
+        """One row per cell: metric, names, mean, spread, count, best, mark, p_value."""
         import pyarrow as pa
 
         records = self._long()
@@ -272,28 +272,28 @@ def pivot(  # noqa: PLR0913 - all but the first are keywords
     """Arrange the runs of a study by rows and columns; a cell is the mean over seeds.
 
     Only seeds are averaged. Every other column must have one value, be in ``rows`` or ``cols``, or
-    be fixed by ``where``, so that a cell never mixes different things; ``run`` may differ from seed
-    to seed, as each training is a run of its own. Two values of one cell and seed are refused.
+    be fixed by ``where``, so that a cell never mixes different settings; ``run`` may differ between
+    seeds. Two values for the same cell and seed raise an error.
 
     Parameters
     ----------
     table
-        Tidy, one row a value: string columns such as run, data, model, objective, part, calibrator,
-        and metric; seed; value.
+        Tidy, one row per value: string columns such as run, data, model, objective, part,
+        calibrator, and metric; seed; value.
     rows, cols
         Names of columns, one or several. Their values are sorted, numbers in them as numbers; a
         list in ``where`` sets another order.
     metric
-        Which metric; known ones bring their label, direction and unit.
+        Name of the metric; known ones have a label, direction and unit.
     where
-        Column: the value to keep, or a list of values.
+        Filter: column name to a value to keep, or a list of values.
     spread
         "std", the standard deviation over seeds, or "sem", the standard error of the mean; one seed
         has neither.
     baseline, baseline_axis
         The column (or, with "rows", the row) that the others are tested against by Student's
         two-sample t-test: its value, or a tuple where the axis has several names. See
-        ``results.compare_runs`` for what a single seed or no spread gives.
+        ``results.compare_runs`` for single seeds and zero spread.
     alpha
         Significance level of that test; p-values are not corrected for the number of cells.
     better
@@ -318,7 +318,7 @@ def pivot(  # noqa: PLR0913 - all but the first are keywords
     digits  5.10 ± 0.20  2.20 ± 0.26* ▼
     <BLANKLINE>
     ▲ ▼ higher, lower than ce: two-sample t-test, p < 0.05, not corrected for the number of cells
-    △ ▽ higher, lower without significance
+    △ ▽ higher, lower, not significant
     * best of the row
     """
     check_choice("spread", spread, ("std", "sem"))
@@ -376,7 +376,7 @@ def _kept(
         advice = "Pass calibrant.results.read_all(folder), or pa.table(data)."
         raise refuse("table", "must be a pyarrow.Table", f"got {type(table).__name__}", advice)
     if not isinstance(metric, str):
-        raise refuse("metric", "must be one name", f"got {metric!r}", "Make one table a metric.")
+        raise refuse("metric", "must be one name", f"got {metric!r}", "Make one table per metric.")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise refuse("rows and cols", "must differ", f"got {twice!r} in both", "Drop one.")
@@ -390,7 +390,7 @@ def _kept(
     for name in ("metric", "seed", "value", *names, *where):
         if table.column_names.count(name) != 1:
             advice = near_name(name, table.column_names)
-            raise refuse("table", f"must have the column {name!r}", "it has not", advice)
+            raise refuse("table", f"must have a column {name!r}", "it has none", advice)
     if not (pa.types.is_floating(table["value"].type) or pa.types.is_integer(table["value"].type)):
         raise refuse(
             "table",
@@ -476,7 +476,7 @@ def _runs_by_cell(
             of_runs = f" of the runs {other!r} and {run!r}" if other != run else ""
             got = f"got two for {_joined((*row, *col))} and seed {seed}{of_runs}"
             advice = "Drop one; for one of several runs, pass where={'run': …}."
-            raise refuse("table", "must hold one value a seed in each cell", got, advice)
+            raise refuse("table", "must have one value per seed in each cell", got, advice)
         runs[row, col, seed] = run
         cells.setdefault((row, col), {})[seed] = math.nan if value is None else float(value)
     return {

@@ -1,4 +1,4 @@
-"""Studies: losses × networks × data × post-hoc × shift × seeds from one file, resumable."""
+"""Studies: losses × networks × data × calibrators × shifts × seeds from one file, resumable."""
 
 from calibrant.study._execute import StudyError
 from calibrant.study._executors import Executor, Outcome

@@ -1,4 +1,4 @@
-"""One run: train, keep the logits, apply every calibrator and metric to them."""
+"""One run: train, store the logits, apply every calibrator and metric to them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 
 
 class StudyError(RuntimeError):
-    """The study cannot go on; what is finished is kept."""
+    """The study cannot continue; finished runs are kept."""
 
 
 def execute(run: Run, evaluation: Evaluation, store: Store, dataset: Dataset | None = None) -> bool:
@@ -155,7 +155,7 @@ def _read_features(path: Path) -> NDArray[np.float32] | None:
 
 
 def _warn_damaged(path: Path) -> None:
-    text = f"{path} is damaged; it is made again."
+    text = f"{path} is damaged and will be recreated."
     warnings.warn(text, CalibrationWarning, stacklevel=3)
 
 

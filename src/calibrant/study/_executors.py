@@ -1,4 +1,4 @@
-"""What executes runs, by name: this machine, or a cluster."""
+"""Executors: what runs the trainings of a study, on this machine or a cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Outcome(StrEnum):
 
 
 class Executor(Protocol):
-    """What executes runs: this machine, or a cluster."""
+    """Executes runs, on this machine or a cluster."""
 
     def work(
         self, runs: Sequence[Run], evaluation: Evaluation, store: Store

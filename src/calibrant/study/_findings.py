@@ -24,12 +24,12 @@ Values = Mapping[Pair, Mapping[int, float]]  # by seed
 
 
 def answer(study: Study, table: pa.Table) -> str:
-    """Say which pair of objective and calibrator came out best, and how sure that is.
+    """Say which objective and calibrator are best, and how certain that is.
 
     Parameters
     ----------
     study
-        The study; its first objective is what the others are compared with.
+        The study; its first objective is the baseline.
     table
         Its results, from ``calibrant.results.read_all``.
     """
@@ -40,7 +40,7 @@ def answer(study: Study, table: pa.Table) -> str:
 
 
 def findings(table: pa.Table, study: Study | None = None) -> dict[Place, list[str]]:
-    r"""Sentences on what came out best for each data set and network, and how sure that is.
+    r"""Sentences on the best result for each data set and network, and how certain it is.
 
     The best is compared with the next best by a t-test over seeds, paired where both have the same
     ones.
@@ -50,7 +50,7 @@ def findings(table: pa.Table, study: Study | None = None) -> dict[Place, list[st
     table
         Results, from ``calibrant.results.read_all``.
     study
-        Keep to its runs, calibrators and shifts, and say besides how its first objective does.
+        Include only its runs, calibrators and shifts, and report its first objective as a baseline.
 
     Examples
     --------
@@ -58,8 +58,8 @@ def findings(table: pa.Table, study: Study | None = None) -> dict[Place, list[st
     ...          "calibrator": "none", "metric": "ece", "value": v + 0.001 * s}
     ...         for o, v in (("focal", 0.02), ("brier", 0.05)) for s in (0, 1, 2)]
     >>> print(findings(pa.Table.from_pylist(rows))["digits", "mlp"][0].replace("; ", ";\n"))
-    Before any repair, focal has the lowest ECE, 2.10 ± 0.10 %;
-    next is brier, 5.10 ± 0.10 % (hardly chance: p < 0.001, paired over 3 seeds).
+    Without post-hoc calibration, focal has the lowest ECE, 2.10 ± 0.10 %;
+    next is brier, 5.10 ± 0.10 % (significant: p < 0.001, paired over 3 seeds).
     """
     rows = table.to_pylist() if study is None else _of_study(study, table.to_pylist())
     baseline = None if study is None else study.runs[0].name
@@ -71,7 +71,7 @@ def findings(table: pa.Table, study: Study | None = None) -> dict[Place, list[st
         values = parts.setdefault((row["part"], row["metric"]), {})
         seeds = values.setdefault((row["objective"], row["calibrator"]), {})
         if row["seed"] in seeds:
-            rule, advice = "must hold one value a seed for each setting", "Name the study."
+            rule, advice = "must have one value per seed for each setting", "Name the study."
             raise refuse("table", rule, f"got two for seed {row['seed']}", advice)
         seeds[row["seed"]] = row["value"]
     order = sorted(places) if study is None else [(run.data, run.model) for run in study.runs]
@@ -100,8 +100,8 @@ def _sentences(places: Mapping[tuple[str, str], Values], baseline: str | None) -
     repaired = {pair: values for pair, values in test.items() if pair[1] != NONE}
     nll = places.get((TEST, "nll"), {})
     asked = [
-        ("Before any repair", "ece", raw),
-        ("After repair", "ece", repaired),
+        ("Without post-hoc calibration", "ece", raw),
+        ("With post-hoc calibration", "ece", repaired),
         ("Of all", "nll", nll),
         *((f"On {part}", "ece", ece[part]) for part in sorted(ece, key=natural_order)),
     ]
@@ -112,7 +112,7 @@ def _sentences(places: Mapping[tuple[str, str], Values], baseline: str | None) -
     most = max(len(values) for _, _, values in asked)
     if most > 1:
         found.append(
-            f"Each was picked on these very samples, out of up to {most} settings, and p is not "
+            f"Each was picked on these samples, out of up to {most} settings, and p is not "
             "corrected for that."
         )
     return found
@@ -157,8 +157,8 @@ def _sure(first: Mapping[int, float], other: Mapping[int, float]) -> str:
     """How sure it is that one is lower than the other."""
     found, paired = _compared(first, other)
     if math.isnan(found.p_value):
-        return "one seed cannot tell them apart"
-    judged = "hardly chance" if found.p_value < SURE else "may well be chance"
+        return "one seed is not enough to compare"
+    judged = "significant" if found.p_value < SURE else "may be chance"
     p = show_p(found.p_value)
     how = f"paired over {len(first)} seeds"
     if not paired:

@@ -34,7 +34,7 @@ class Local:
     Attributes
     ----------
     workers, threads
-        Processes, and threads of each; None for what a quick probe finds fastest.
+        Number of processes, and threads per process; None for the fastest in a short benchmark.
     """
 
     workers: int | None = None
@@ -116,7 +116,7 @@ class _Tasks:
                         (died if dead.started else todo).append(run)
                         unstarted += not dead.started
                         if unstarted == ATTEMPTS:
-                            raise StudyError("The worker processes die when they start.") from None
+                            raise StudyError("The worker processes crash on startup.") from None
                         workers.remove(worker)
                         worker.kill()
                         continue

@@ -23,7 +23,7 @@ class WorkerDied(Exception):
     """The process of a worker ended; ``started`` says whether it ever worked."""
 
     def __init__(self, *, started: bool) -> None:
-        super().__init__("A worker process died.")
+        super().__init__("A worker process crashed.")
         self.started = started
 
 

@@ -44,10 +44,11 @@ class Ray:
     Attributes
     ----------
     address
-        Of an existing cluster, such as "auto" or "10.0.0.1:6379"; None starts one on this machine,
-        which no other machine can reach. A process that began with None stays on this machine.
+        Address of an existing cluster, such as "auto" or "10.0.0.1:6379"; None starts one on this
+        machine that other machines cannot reach. A process that started with None stays on this
+        machine.
     threads, gpus
-        Cores and GPUs of each run.
+        Number of cores and GPUs per run.
     options
         Further arguments of ``ray.init``.
     """

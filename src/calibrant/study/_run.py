@@ -1,4 +1,4 @@
-"""The driver: what is missing is run, what failed is told, what is there is left alone."""
+"""The driver: runs what is missing, reports failures, and leaves finished runs alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclass(frozen=True)
 class Status:
-    """Where a study stands: runs by state, and the seconds that finished ones took.
+    """Status of a study: runs by state, and the time that finished runs took.
 
     ``damaged`` are the names of result files that cannot be trusted; their runs are not done.
     """
@@ -83,8 +83,8 @@ def run_study(
 ) -> Status:
     """Run what is missing of a study.
 
-    Stopped at any moment, by any means, the same call goes on. Several drivers may work on one
-    folder: a run is done by one of them.
+    It can be interrupted at any time; the same call resumes. Several drivers can work on one
+    folder: each run is done by one of them.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def run_study(
     executor
         ``Local()`` or ``Ray()``.
     retry
-        Whether to repeat what failed.
+        Whether to retry failed runs.
     report
         Called after every run.
     """
@@ -148,7 +148,7 @@ def _work(
                         run.key,
                         {
                             "run": str(run),
-                            "error": "The process that worked on it died repeatedly.",
+                            "error": "The worker process crashed repeatedly.",
                             "traceback": "",
                             "time": time.time(),
                         },
@@ -168,7 +168,7 @@ def _stopped_by(error: OSError, store: Store) -> str:
     if error.errno in FULL:
         what = f"The study stopped because the disk of {store.folder} is full"
         first = "Free some space and run"
-    return f"{what}. What is finished is kept. {first} the same command to continue."
+    return f"{what}. Finished runs are kept. {first} the same command to continue."
 
 
 def _relabel(study: Study, store: Store, held: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Choose loss and calibrator together, on validation data only."""
+"""Choose loss and calibrator together, on validation samples only."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ SCORES = ("nll", "brier")
 
 @dataclass(frozen=True)
 class Candidate:
-    """A network trained with an objective and repaired by a calibrator: means over seeds.
+    """A network trained with an objective and calibrated by a calibrator: means over seeds.
 
-    ``scores`` are the cross-fitted scores on the validation samples, one a seed; ``validation``
-    and ``test`` means of the metrics there.
+    ``scores`` are the cross-fitted scores on the validation samples, one per seed; ``validation``
+    and ``test`` are means of the metrics there.
     """
 
     data: str
@@ -55,7 +55,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen pair, the runner-up, how sure the choice is, and the Pareto frontier."""
+    """The chosen combination, the runner-up, how certain the choice is, and the Pareto front."""
 
     best: Candidate
     runner_up: Candidate | None
@@ -70,14 +70,14 @@ class Choice:
         best, test = self.best, self.best.test
         lines = [
             f"{best.data}, {best.model}: choose {best.name}.",
-            f"Cross-fitted validation {self.score} {best.score:.4f}, the lowest of the pairs that "
-            f"come within {100 * self.within:g} % of the best accuracy "
-            f"({len(self.candidates)} pairs in all; {self.seeds} complete).",
+            f"Cross-fitted validation {self.score} {best.score:.4f}, the lowest of the "
+            f"combinations within {100 * self.within:g} % of the best accuracy "
+            f"({len(self.candidates)} combinations in total; {self.seeds} complete).",
             _sure(self),
-            "On the untouched test samples: "
+            "On the test samples, which were not used for the choice: "
             + ", ".join(f"{name} {_shown(name, test[name])}" for name in JUDGED)
             + ".",
-            "Pareto frontier of validation accuracy, ECE and AUROC:",
+            "Pareto front of validation accuracy, ECE and AUROC:",
         ]
         lines += [
             f"  {c.name}: "
@@ -93,12 +93,12 @@ def _shown(name: str, value: float) -> str:
 
 def _sure(choice: Choice) -> str:
     if choice.runner_up is None or choice.comparison is None:
-        return "There is nothing to compare it with."
+        return "There is no runner-up."
     gap, p = choice.comparison.difference, choice.comparison.p_value
     text = f"Against the runner-up, {choice.runner_up.name}: {-gap:.4f} lower"
     if math.isnan(p):
-        return f"{text}; with one seed nobody can say how sure that is. Add seeds."
-    judged = "hardly chance" if p < 0.05 else "may well be chance"  # noqa: PLR2004
+        return f"{text}; with one seed the uncertainty is unknown. Add seeds."
+    judged = "significant" if p < 0.05 else "may be chance"  # noqa: PLR2004
     return f"{text}, {judged} (paired over {choice.comparison.count_a} seeds, p = {p:.3f})."
 
 
@@ -107,9 +107,9 @@ def select(
 ) -> list[Choice]:
     """Choose objective and calibrator for each data set and network of a finished study.
 
-    Every calibrator is cross-fitted on the validation (calibration) samples of every run. Pairs
-    whose mean accuracy there is more than ``within`` below the best are out; of the rest the
-    lowest mean score wins. The test samples play no part in it.
+    Every calibrator is cross-fitted on the validation (calibration) samples of every run.
+    Combinations whose mean accuracy there is more than ``within`` below the best are excluded;
+    among the rest, the lowest mean score wins. The test samples are not used.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def select(
     score
         "nll" or "brier".
     within
-        Accuracy that may be given up, as a fraction.
+        Largest acceptable loss of accuracy, as a fraction.
     """
     check_choice("score", score, SCORES)
     check_within("within", within)
@@ -130,7 +130,7 @@ def select(
 
 
 def check_within(name: str, value: float) -> float:
-    """Return the accuracy that may be given up, if it is a fraction; 1 would mean all of it."""
+    """Return the acceptable loss of accuracy, if it is a fraction below 1."""
     if not is_number(value) or not 0 <= value < 1:
         rule, advice = "must be at least 0 and below 1", "Try 0.01 for one per cent."
         raise refuse(name, rule, f"got {value!r}", advice)

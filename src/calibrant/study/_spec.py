@@ -35,10 +35,10 @@ FROM_FEATURES: dict[str, type[ConfidNet | TrustScore]] = {
 
 @dataclass(frozen=True)
 class Run:
-    """One training: all that determines its weights, and a name for its objective.
+    """One training run: everything that determines its weights, and a label for its objective.
 
     Two runs with the same ``key`` are the same run, in every study. ``fingerprint`` is the hash of
-    a data file of the user's own, so that a changed file is another run.
+    the user's own data file, so that a changed file is another run.
     """
 
     data: str
@@ -120,7 +120,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Study:
-    """A study file, checked; ``runs`` are its trainings.
+    """A validated study file; ``runs`` are its training runs.
 
     Examples
     --------
@@ -144,8 +144,8 @@ class Study:
     def load(cls, path: str | Path, *, training: bool = True) -> Study:
         """Read a TOML file, or the built-in study of that name ("quick").
 
-        A file may begin from another in its folder: ``extends = "other.toml"``; what it sets itself
-        replaces what is set there. ``training`` as in ``parse``.
+        A file can extend another one in its folder, ``extends = "other.toml"``; its own settings
+        replace those of the base. ``training`` as in ``parse``.
         """
         path = Path(path)
         built_in = Path(__file__).with_name(f"{path.name}.toml")
@@ -157,15 +157,15 @@ class Study:
             raise
         except (ValueError, OverflowError, RecursionError) as error:
             # Numbers of thousands of digits, and lists in lists, that no setting expects.
-            raise InputError(f"{path.name} holds a value that cannot be used: {error}") from error
+            raise InputError(f"{path.name} contains an invalid value: {error}") from error
 
     @classmethod
     def parse(cls, config: Mapping[str, Any], *, training: bool = True) -> Study:
-        """Check a mapping and expand it to runs.
+        """Validate a mapping and expand it to runs.
 
-        Every name in it must exist, but for files of data, which may be elsewhere. Objectives,
-        networks, recipes and precision are known to PyTorch alone, which takes seconds to load:
-        ``training=False`` leaves them unchecked, and so does a machine without it.
+        Every name in it must exist, except data files, which may be on another machine. Checking
+        objectives, networks, recipes and precision needs PyTorch, which takes seconds to load: with
+        ``training=False``, or without PyTorch, they are not checked.
         """
         known = (
             "name",
@@ -190,7 +190,7 @@ class Study:
         config = {**defaults, **config}
         for needed in ("data", "models", "objectives", *defaults):
             if not config.get(needed):
-                rule = f"must name its {needed}"
+                rule = f"must have the setting {needed}"
                 raise refuse("study", rule, "got none", f'Write for example {needed} = ["…"].')
         runs = _runs(config)
         evaluation = Evaluation(
@@ -222,7 +222,7 @@ def _read(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     plain = isinstance(base, str) and base == Path(base).name and base not in ("", "..")
     other = path.with_name(base) if plain else path
     if other in (path, *above) or not other.is_file() or len(above) >= MOST_FILES:
-        rule = "must name another file in the folder of this one, and lead to no circle"
+        rule = "must be another file in the same folder, without cycles"
         raise refuse("extends", rule, f"got {base!r}", "Try the name of a file, 'base.toml'.")
     return {**_read(other, (path, *above)), **config}
 
@@ -261,10 +261,10 @@ def _runs(config: Mapping[str, Any]) -> list[Run]:
 
 
 def _check_runs(count: int) -> None:
-    """Refuse, before they are multiplied out, more runs than anybody can mean."""
+    """Reject an implausible number of runs before expanding them."""
     if count > MOST_RUNS:
         rule = f"must have at most {MOST_RUNS:,} runs"
-        raise refuse("study", rule, f"got {count:,}", "Make it several studies.")
+        raise refuse("study", rule, f"got {count:,}", "Split it into several studies.")
 
 
 def _without_name(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -309,13 +309,13 @@ def _tables(setting: str, values: Any) -> list[dict[str, Any]]:
 
 def _label(setting: str, value: Any) -> str:
     if not isinstance(value, str):
-        rule, advice = "must have texts as labels", 'Write label = "…".'
+        rule, advice = "must have strings as labels", 'Write label = "…".'
         raise refuse(setting, rule, f"got {value!r}", advice)
     return value
 
 
 def _shifts(values: Any) -> tuple[str, ...]:
-    """Names of shifted test sets; one alone may stand without a list."""
+    """Names of shifted test sets; a single name needs no list."""
     listed = [values] if isinstance(values, str) else values
     if not isinstance(listed, list | tuple) or not all(isinstance(v, str) for v in listed):
         rule, advice = "must be a list of names", 'Try shifts = ["generated/fog/3"].'
@@ -332,7 +332,7 @@ def _seeds(value: Any) -> list[int]:
 def _objectives(values: Any) -> list[dict[str, Any]]:
     """What a method changes in a run: objective, label, recipe, train_size.
 
-    Lists of coefficients, and of training sizes, are multiplied out.
+    Lists of coefficients and of training sizes expand to a grid.
     """
     listed = values if isinstance(values, list | tuple) else [values]
     found: list[dict[str, Any]] = []
@@ -340,7 +340,7 @@ def _objectives(values: Any) -> list[dict[str, Any]]:
         spec = dict(value) if isinstance(value, Mapping) else {"objective": value}
         text, label = spec.pop("objective", None), _label("objectives", spec.pop("label", ""))
         if not isinstance(text, str):
-            rule = "must be lines such as 'focal:gamma=3', or tables with an objective"
+            rule = "must be strings such as 'focal:gamma=3', or tables with an objective"
             raise refuse("objectives", rule, f"got {value!r}", 'Try {objective = "…"}.')
         fixed = {"recipe": _recipe(spec.pop("recipe"))} if "recipe" in spec else {}
         fields = placeholders("objectives", text)
@@ -362,7 +362,7 @@ def _objectives(values: Any) -> list[dict[str, Any]]:
 
 
 def _metrics(values: Any) -> dict[str, Mapping[str, Any]]:
-    """Metrics by label; each is tried out, so that a bad option is refused at once."""
+    """Metrics by label; each is tried, so that an invalid option raises early."""
     found: dict[str, Mapping[str, Any]] = {}
     one = Predictions(logits=[[1.0, 0.0]] * 2, labels=[0, 1])
     for value in _tables("metrics", values):
@@ -382,7 +382,7 @@ def _metrics(values: Any) -> dict[str, Mapping[str, Any]]:
 
 
 def _calibrators(values: Any) -> dict[str, Mapping[str, Any]]:
-    """Calibrators by label; each is tried out, so that a bad option is refused at once."""
+    """Calibrators by label; each is tried, so that an invalid option raises early."""
     found: dict[str, Mapping[str, Any]] = {}
     for value in _tables("calibrators", values):
         label = _label("calibrators", value.pop("label", value["name"]))
@@ -409,7 +409,7 @@ def _calibrators(values: Any) -> dict[str, Mapping[str, Any]]:
 
 
 def _check_labels(runs: Sequence[Run]) -> None:
-    """Refuse runs that the tables could not tell apart: a cell is one setting over seeds."""
+    """Reject runs that tables could not distinguish: a cell is one setting over seeds."""
     seen: dict[tuple[str, str, str, int], Run] = {}
     for run in runs:
         other = seen.setdefault((run.data, run.model, run.name, run.seed), run)
@@ -420,10 +420,10 @@ def _check_labels(runs: Sequence[Run]) -> None:
             rule, advice = "must have different labels", 'Give each its own: label = "…".'
             raise refuse("objectives", rule, f"got {run.name!r} twice", advice)
         setting = "data" if other.data_options != run.data_options else "models"
-        rule = "must not name the same one twice with other options"
+        rule = "must not repeat a name with other options"
         raise refuse(
             setting,
             rule,
             f"got {getattr(run, setting.rstrip('s'))!r}",
-            "Make it two studies, in two folders.",
+            "Use two studies, in two folders.",
         )

@@ -36,7 +36,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The coefficients found, and every trial on the way."""
+    """The tuned coefficients and all trials."""
 
     objective: str
     coefficients: Mapping[str, Any]
@@ -54,22 +54,22 @@ class Tuned:
 def tune(
     study: Study, out: str | Path, *, executor: Executor | None = None, within: float = 0.01
 ) -> Tuned:
-    """Tune the coefficients of the study's ``[tune]`` table, one after another.
+    """Tune the coefficients of the study's ``[tune]`` table, one at a time.
 
-    The table holds an ``objective`` with ``{coefficients}`` and a list of values for each, in the
-    order in which they are tuned; the first value of each list is where it starts. Of the values
-    of a coefficient, those whose validation accuracy is more than ``within`` below the best are
-    out; of the rest the lowest validation ECE wins. Data, network, recipe and seeds are those of
-    the study's first data set and network. What has been trained is not trained again.
+    The table has an ``objective`` with ``{coefficients}`` and a list of values for each, in the
+    order in which they are tuned; the first value of each list is the starting value. Values of a
+    coefficient whose validation accuracy is more than ``within`` below the best are excluded; among
+    the rest, the lowest validation ECE wins. Data, network, recipe and seeds are those of the
+    study's first data set and network. Finished runs are not trained again.
 
     Parameters
     ----------
     study, out
-        The study and the folder of its results; tuning keeps to the folder ``tuning`` in it.
+        The study and its results folder; tuning uses the subfolder ``tuning``.
     executor
-        What executes the runs. What failed before is tried again.
+        Executor of the runs. Failed runs are retried.
     within
-        Accuracy that may be given up, as a fraction.
+        Largest acceptable loss of accuracy, as a fraction.
     """
     check_within("within", within)
     text, lists = _table(study.tune)
@@ -120,7 +120,7 @@ def _table(table: Mapping[str, Any] | None) -> tuple[str, dict[str, list[Any]]]:
 
 
 def _seeds(study: Study) -> list[Run]:
-    """The runs of the first data set, network and objective: one a seed."""
+    """The runs of the first data set, network and objective: one per seed."""
     first = study.runs[0]
     same = (first.data, first.model, first.objective)
     return [run for run in study.runs if (run.data, run.model, run.objective) == same]

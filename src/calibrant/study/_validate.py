@@ -1,4 +1,4 @@
-"""Whether what a study names exists, so that a misspelt name is refused before anything runs.
+"""Validation of the names in a study, so that a misspelt name is reported before anything runs.
 
 Nothing is read but names: the files of a data set may be on another machine.
 """
@@ -29,7 +29,7 @@ GENERATED = "generated"  # corruptions of the run's own test images
 
 
 def check_data(runs: Sequence[Run]) -> None:
-    """Refuse data sets, options of theirs and sizes of parts that cannot be."""
+    """Reject invalid data sets, options and part sizes."""
     for run in _distinct(runs, "data", "data_options"):
         data.check(run.data, dict(run.data_options))
     for run in _distinct(runs, "calibration", "train_size"):
@@ -39,7 +39,7 @@ def check_data(runs: Sequence[Run]) -> None:
 
 
 def check_shifts(shifts: Sequence[str], runs: Sequence[Run]) -> None:
-    """Refuse shifted test sets that no data set of the study has."""
+    """Reject shifted test sets that do not exist for the study's data sets."""
     for shift in shifts:
         for source in dict.fromkeys(run.data for run in runs):
             try:
@@ -51,7 +51,7 @@ def check_shifts(shifts: Sequence[str], runs: Sequence[Run]) -> None:
 
 
 def check_training(runs: Sequence[Run]) -> None:
-    """Refuse objectives, networks, recipes and precisions that do not exist.
+    """Reject unknown objectives, networks, recipes and precisions.
 
     Only PyTorch code knows them: where it is not installed nothing is checked.
     """
@@ -73,7 +73,7 @@ def check_training(runs: Sequence[Run]) -> None:
 
 @lru_cache
 def check_objective(text: str) -> None:
-    """Refuse an objective that cannot be computed; nothing is checked without PyTorch."""
+    """Reject an objective that cannot be computed; not checked without PyTorch."""
     if not has_package("torch"):
         return
     from calibrant.losses import Objective
@@ -83,7 +83,7 @@ def check_objective(text: str) -> None:
     except InputError as error:
         raise InputError(f"In the objective {text!r}, {error}") from None
     except (TypeError, ValueError, RuntimeError) as error:
-        rule, advice = "must be ones that can be computed", "See the options of the loss."
+        rule, advice = "must be computable", "See the options of the loss."
         raise refuse("objectives", rule, f"got {text!r}: {error}", advice) from error
 
 
@@ -95,8 +95,8 @@ def filled(setting: str, text: str, values: dict[str, object]) -> str:
     """
     known = ", ".join(f"{{{name}}}" for name in values) or "none"
     if any(name not in values for name in placeholders(setting, text)):
-        rule = f"must have only {{names}} that are known here ({known})"
-        raise refuse(setting, rule, f"got {text!r}", "Correct what is in braces.")
+        rule = f"must use only known {{names}} ({known})"
+        raise refuse(setting, rule, f"got {text!r}", "Fix the names in braces.")
     texts = {name: str(value) for name, value in values.items()}
     if any(len(value) > LONGEST for value in texts.values()):
         rule = f"must have values of at most {LONGEST:,} characters for {known}"
@@ -122,7 +122,7 @@ def placeholders(setting: str, text: str) -> list[str]:
     if any(form or conversion for _, form, conversion in fields) or not all(
         name.isidentifier() for name in names
     ):
-        rule = "must hold nothing but names in braces"
+        rule = "must have only names in braces"
         raise refuse(setting, rule, f"got {text!r}", advice)
     return names
 

@@ -1,4 +1,4 @@
-"""Training that sees calibration happen: one loop, the recipes of the papers, a record an epoch."""
+"""Training: one loop, the recipes of the papers, and a training history."""
 
 from calibrant._core.extras import import_extra
 

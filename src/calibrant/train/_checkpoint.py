@@ -37,7 +37,7 @@ TENSORS: dict[str, type] = {
 
 
 class TrainingError(RuntimeError):
-    """Training cannot go on: what happened, when, and the last good checkpoint."""
+    """Training cannot continue: what happened, when, and the last good checkpoint."""
 
 
 def save_checkpoint(folder: Path, tensors: dict[str, Any], facts: dict[str, Any]) -> None:
@@ -49,7 +49,7 @@ def save_checkpoint(folder: Path, tensors: dict[str, Any], facts: dict[str, Any]
         last = f"the checkpoint before it is whole: {kept.name}" if kept.exists() else "none before"
         raise TrainingError(
             f"The checkpoint of epoch {facts['epoch']} could not be written to {folder}: {error}. "
-            f"Training stopped; {last}. Free some space and run the same command to go on."
+            f"Training stopped; {last}. Free some space and run the same command to continue."
         ) from error
 
 
@@ -73,7 +73,7 @@ def is_whole(path: Path) -> bool:
                 return True
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, EOFError):
         pass
-    text = f"{path} is damaged; it is made again."
+    text = f"{path} is damaged and will be recreated."
     warnings.warn(text, CalibrationWarning, stacklevel=2)
     return False
 
@@ -99,5 +99,5 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Any], dict[str, Any]] | Non
 
 def no_checkpoint(what: str) -> InputError:
     """The error for a checkpoint of another kind, or of another network."""
-    rule = f"must hold a {NAME} that this package wrote for these settings"
+    rule = f"must contain a {NAME} that this package wrote for these settings"
     return refuse("out", rule, f"got {what}", ADVICE)

@@ -48,7 +48,7 @@ LARGEST_WEIGHT = 1e8
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A trained network with its predictions and its history.
+    """A trained network with its predictions and training history.
 
     Attributes
     ----------
@@ -57,11 +57,11 @@ class Trained:
     predictions
         On the ``calibration`` and ``test`` samples.
     epochs
-        One mapping an epoch, with the losses, errors and temperatures of the time.
+        The training history: one mapping per epoch, with losses, errors and temperatures.
     learned
-        For each training sample the epoch from which it stayed right, -1 if it is wrong.
+        Per training sample, the epoch from which it stayed correctly classified; -1 if it is wrong.
     max_logit
-        For each training sample the largest logit of the final network; None without telemetry.
+        Per training sample, the largest logit of the final network; None without telemetry.
     split
         Which samples were trained on.
     settings
@@ -79,7 +79,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Moment:
-    """Where training stands, for a progress bar."""
+    """Progress of training, for a progress bar."""
 
     epoch: int
     epochs: int
@@ -110,9 +110,9 @@ def train(  # noqa: PLR0913
 ) -> Trained:
     """Train a network and predict on the calibration and test samples.
 
-    The same arguments give the same weights, bit for bit, on one machine and number of threads.
-    With ``out`` every epoch is saved, and the same call after an interruption goes on where it
-    stopped, to the same weights. Under ``torchrun`` the processes share each batch.
+    The same arguments give bit-identical weights on the same machine and number of threads. With
+    ``out``, every epoch is saved, and the same call after an interruption resumes and ends with the
+    same weights. Under ``torchrun``, each batch is split among the processes.
 
     Parameters
     ----------
@@ -121,29 +121,30 @@ def train(  # noqa: PLR0913
     model
         Name in ``calibrant.models.MODELS``.
     objective
-        A line such as ``"focal:gamma=3 + 0.5*mmce"``, or the mapping of ``Objective.from_config``.
+        A string such as ``"focal:gamma=3 + 0.5*mmce"``, or the mapping of
+        ``Objective.from_config``.
     recipe
         A ``Recipe``, or a name in ``RECIPES``.
     seed
-        Of the split, the weights, the order and the augmentation.
+        Random seed of the split, the weights, the order and the augmentation.
     calibration
-        How many training samples (or which share) to keep for calibration.
+        Number (or fraction) of training samples to hold out for calibration.
     train_size, calibration_size
-        Fewer of either, nested in the larger.
+        Number of samples to keep of either part; smaller parts are nested in larger ones.
     model_options
         Further options of the network.
     out
-        Folder for checkpoint, records and predictions.
+        Folder for the checkpoint, training history and predictions.
     telemetry
-        Whether to record each epoch on the test samples.
+        Whether to record a training history on test samples.
     precision
-        "bf16", "fp32", or "auto" for what this machine is faster with.
+        "bf16", "fp32", or "auto" for the faster one on this machine.
     compiled
         Whether to use ``torch.compile``.
     stop
         When to stop early.
     report
-        Called a few times a second with where training stands.
+        Called a few times per second with the progress of training.
 
     Examples
     --------
@@ -204,7 +205,7 @@ def train(  # noqa: PLR0913
 
 
 def _check_test_labels(dataset: Dataset) -> None:
-    """Refuse test samples of a class that no training sample has: nothing can learn it."""
+    """Reject test samples of a class without training samples."""
     trained = np.unique(dataset.y_train)
     unknown = np.setdiff1d(dataset.y_test, trained)
     if len(unknown):
@@ -384,7 +385,7 @@ class _Run:
         """Go on from a checkpoint, if it is of the same run."""
         for name, value in self.settings.items():
             if facts["settings"].get(name) != value:
-                rule = f"holds a run with another {name}"
+                rule = f"contains a run with another {name}"
                 got = f"got {facts['settings'].get(name)!r} there and {value!r} here"
                 raise refuse("out", rule, got, "Choose another folder.")
         try:

@@ -35,7 +35,7 @@ def predict(
     run
         Folder that ``train`` wrote.
     dataset
-        The data it was trained on: they fix the scale of the inputs and the split.
+        The data it was trained on: they determine the input scaling and the split.
     part
         "train", "calibration" or "test".
     shift
@@ -56,7 +56,7 @@ def extract_features(
     part: str = "test",
     shift: tuple[Any, NDArray[np.int64]] | None = None,
 ) -> NDArray[np.float32]:
-    """What the last layer of the network of a finished run sees, one row a sample.
+    """Inputs of the last layer of a finished run, one row per sample.
 
     ``calibrators.ConfidNet`` and ``calibrators.TrustScore`` learn from it. Parameters are those of
     ``predict``.

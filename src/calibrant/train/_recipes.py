@@ -1,4 +1,4 @@
-"""How a network is trained, as data; and the recipes of the papers."""
+"""Training recipes: how a network is trained, and the recipes of the papers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Recipe:
     Attributes
     ----------
     epochs, batch_size
-        How long, and how many samples a step. The batch is that of all processes together.
+        Number of epochs, and samples per step over all processes.
     optimizer
         "sgd" (with ``momentum``, ``nesterov``), "adamw" or "adagrad".
     learning_rate, weight_decay
@@ -120,7 +120,7 @@ class Recipe:
         return kind(parameters, self.learning_rate, weight_decay=self.weight_decay)
 
     def changed(self, **options: Any) -> Recipe:
-        """The same recipe with some options replaced; a misspelt one raises with the near name."""
+        """The same recipe with some options replaced; misspelt options raise."""
         known = [field.name for field in fields(self)]
         check_option_names("recipe", options, known)
         return replace(self, **options)
@@ -188,7 +188,7 @@ RECIPES: dict[str, Recipe] = {
 
 
 def get_recipe(name: str, **changes: Any) -> Recipe:
-    """Look a recipe up by name, with some options replaced.
+    """Get a recipe by name, with some options replaced.
 
     Examples
     --------

@@ -49,7 +49,7 @@ def is_finished(folder: str | Path) -> bool:
 
 
 def epochs_table(rows: list[dict[str, float]]) -> pa.Table:
-    """One row an epoch; what an epoch did not record is null."""
+    """One row per epoch; values that were not recorded are null."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     return pa.table({name: [row.get(name) for row in rows] for name in names})
 

@@ -22,8 +22,8 @@ class EarlyStopping:
     Attributes
     ----------
     by
-        "nll", "ece", or "refinement": the NLL after temperature scaling, so that training goes on
-        as long as the network becomes better in ways that calibration cannot repair afterwards.
+        "nll", "ece", or "refinement": the NLL after temperature scaling, so that training continues
+        while the network improves in ways that post-hoc calibration cannot make up for.
     patience
         Epochs to wait for an improvement.
 
