@@ -2,10 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-# Hundreds of the tests' processes load PyTorch: let Python keep what it has compiled.
+# Many of the tests' processes load PyTorch: let Python keep what it has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint check lowest bench docs clean
+.PHONY: demo test test-slow test-all lint check lowest bench docs clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -23,8 +23,16 @@ demo: $(READY)  ## which loss and which repair are best on an embedded task, and
 	$(BIN)/calibrant report demo/results --study quick -o demo/study.html
 	$(BIN)/calibrant report src/calibrant/examples/cross_entropy.npz src/calibrant/examples/label_smoothing.npz -o demo/report.html
 
-test: $(READY)  ## the test suite
-	$(BIN)/python -m pytest -q -n auto
+# Tests that share something costly, a browser or a finished study, are marked as one group.
+PYTEST := $(BIN)/python -m pytest -q -n auto --dist loadgroup
+
+test: $(READY)  ## the tests but the slow ones: four minutes on two cores
+	$(PYTEST) -m "not slow"
+
+test-slow: $(READY)  ## the slow tests alone: simulations, killed processes, clusters
+	$(PYTEST) -m slow
+
+test-all: test test-slow  ## every test
 
 lint: $(READY)  ## format, lint, types, layers
 	$(BIN)/ruff format --check .
@@ -32,7 +40,7 @@ lint: $(READY)  ## format, lint, types, layers
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
 
-check: lint test  ## all of the above, and the tests: warnings are errors, doctests run
+check: lint test-all  ## all of the above: warnings are errors, doctests run
 
 lowest:  ## the core of the tests with the lowest versions of the dependencies, in an environment of its own
 	$(PYTHON) tests/lowest.py

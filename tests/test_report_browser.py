@@ -28,7 +28,8 @@ from tests.test_report import HOSTILE, rows, written
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-pytestmark = pytest.mark.skipif(web.chromium() is None, reason=web.ABSENT)
+# One worker starts the browser and writes the reports that several tests open.
+pytestmark = pytest.mark.xdist_group("browser")
 
 TEMPERATURES = (0.25, 0.73, 1.0, 1.01, 1.7, 4.0)
 MOST_BYTES = 6_000_000
@@ -37,6 +38,8 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    if web.chromium() is None:  # looked for when a test runs: collecting starts nothing
+        pytest.skip(web.ABSENT)
     with web.launched() as found:
         yield found
 

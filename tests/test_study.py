@@ -44,6 +44,7 @@ from calibrant.study import _execute as execution
 from calibrant.study._local import probe
 from calibrant.study._sharing import share, shared
 from calibrant.train import predict
+from tests.command import call
 
 TINY: dict[str, Any] = {
     "name": "tiny",
@@ -1016,11 +1017,6 @@ def test_words_for_what_cannot_be_said() -> None:
 
 def test_command_line(finished: Path, tmp_path: Path) -> None:
     path = toml(tmp_path)
-
-    def call(*arguments: Any) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command(*arguments), capture_output=True, text=True, check=False, timeout=200
-        )
 
     done = call("study", "run", path, "--out", finished)
     assert done.returncode == 0, done.stderr

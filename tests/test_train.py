@@ -39,6 +39,7 @@ from calibrant.train import (
     train,
 )
 from calibrant.train._telemetry import TrainingRecord, record_on_test
+from tests.command import call
 
 SMALL = Recipe(epochs=3, batch_size=64, optimizer="adamw", learning_rate=0.003, weight_decay=0.0)
 
@@ -484,13 +485,6 @@ def test_predict(signals: Dataset, tmp_path: Path) -> None:
 
 
 def test_command_line(tmp_path: Path) -> None:
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-
-    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command(*arguments), env=env, capture_output=True, text=True, check=False, timeout=300
-        )
-
     out = tmp_path / "run"
     done = call(
         "train",
