@@ -552,9 +552,8 @@ def test_a_fit_that_does_not_converge(folder: Path, monkeypatch: pytest.MonkeyPa
 # --- the guide --------------------------------------------------------------------------------
 
 
-def test_the_guide_runs_and_names_every_method(tmp_path: Path) -> None:
-    test_readme.test_python_blocks_run(PAGE)
-    test_readme.test_shell_blocks_run(PAGE, tmp_path)
+def test_the_guide_names_every_method() -> None:
+    assert PAGE in test_readme.PAGES  # where its blocks run
     text = (test_readme.ROOT / PAGE).read_text(encoding="utf-8")
     for name, kind in CALIBRATORS.items():
         assert re.search(rf"^\| `{name}` \|.*`{kind.__name__}`", text, flags=re.MULTILINE), name

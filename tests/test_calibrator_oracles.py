@@ -96,6 +96,9 @@ DATA = {
     "few": CASES["fewer samples than bins"],
 }
 
+# The oracles fit class by class: a hundred classes take most of the time.
+EVERY_DATA = [pytest.param(n, marks=pytest.mark.slow) if n == "skewed 100" else n for n in DATA]
+
 
 def read(z, labels):
     return Predictions(logits=z, labels=labels)
@@ -509,7 +512,16 @@ def soft_excess(z, labels, **options):
     [{}, {"form": "label"}, {"softness": 0.001, "bins": 10}, {"norm": 1, "bins": 7}],
     ids=str,
 )
-@pytest.mark.parametrize("name", ["mixed signs", "two classes", "mixed 3", "mixed 100", "ties"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mixed signs",
+        "two classes",
+        "mixed 3",
+        pytest.param("mixed 100", marks=pytest.mark.slow),
+        "ties",
+    ],
+)
 def test_soft_ece_temperature(name, options) -> None:
     k = int(name.split()[1]) if name.startswith("mixed ") and name[-1].isdigit() else 0
     z, labels = mixed(120, k, k, "float32") if k else CASES[name]
@@ -913,7 +925,7 @@ def peer_isotonic(fit_probs, labels, new, weights=None, floor=0.0):
     return out
 
 
-@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("name", EVERY_DATA)
 def test_isotonic(name) -> None:
     z, labels = DATA[name]
     p, probs = read(z, labels), softmax(z)
@@ -954,7 +966,7 @@ BINNINGS = [("width", 15), ("width", 7), ("mass", 15), ("mass", 7), ("mass", 30)
 
 
 @pytest.mark.parametrize(("binning", "bins"), BINNINGS)
-@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("name", EVERY_DATA)
 def test_histogram_of_the_top(name, binning, bins) -> None:
     z, labels = DATA[name]
     p, k, top = read(z, labels), z.shape[1], z.argmax(axis=1)
@@ -983,7 +995,7 @@ def test_histogram_of_the_top(name, binning, bins) -> None:
 
 
 @pytest.mark.parametrize(("binning", "bins"), BINNINGS)
-@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("name", EVERY_DATA)
 def test_histogram_of_each_class(name, binning, bins) -> None:
     z, labels = DATA[name]
     p, probs = read(z, labels), softmax(z)
@@ -1058,7 +1070,7 @@ def test_histogram_never_splits_equal_confidences() -> None:
 
 
 @pytest.mark.parametrize(("binning", "bins"), BINNINGS)
-@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("name", EVERY_DATA)
 def test_scaling_binning(name, binning, bins) -> None:
     z, labels = DATA[name]
     p, top = read(z, labels), z.argmax(axis=1)

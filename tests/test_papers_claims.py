@@ -760,6 +760,7 @@ def holding(evidence: Evidence, seeds: range) -> Counter[str]:
     )
 
 
+@pytest.mark.slow
 def test_shuffled_published_tables_do_not_hold() -> None:
     found = holding(PUBLISHED, range(1, SHUFFLES + 1))
     assert max(found.values()) <= MOST_OF_200, found

@@ -159,6 +159,7 @@ def labelled(label: str) -> dict[str, Any]:
     return {"objectives": [{"objective": "cross_entropy", "label": label}, "focal"], "seeds": 3}
 
 
+@pytest.mark.slow
 def test_two_drivers_with_other_labels(tmp_path: Path) -> None:
     """Each says its own table; the folder ends with the labels of one of them, not a mixture."""
     out = tmp_path / "out"

@@ -70,6 +70,10 @@ def values(folder: Path) -> list[tuple]:
     return sorted(tuple(row.values()) for row in read_all(folder).to_pylist())
 
 
+# One worker finishes the study that most of these tests look at.
+pytestmark = pytest.mark.xdist_group("study")
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finished")
@@ -556,6 +560,7 @@ def wait_for(done: Any, seconds: float = 100) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_killed_driver(finished: Path, tmp_path: Path) -> None:
     """SIGKILL of the driver and all its workers, then the same command: the same table."""
     path, out = toml(tmp_path), tmp_path / "out"
@@ -600,6 +605,7 @@ def _workers(session: int) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_two_drivers_on_one_folder(finished: Path, tmp_path: Path) -> None:
     path, out = toml(tmp_path), tmp_path / "out"
     both = [start(path, out), start(path, out)]
@@ -733,6 +739,7 @@ def test_shared_data_keep_their_word_vectors(
     np.testing.assert_array_equal(mapped.meta["vectors"], data.meta["vectors"])
 
 
+@pytest.mark.slow
 def test_only_the_guilty_run_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that kills its process fails after three attempts; the others are done."""
     study = tiny(

@@ -188,6 +188,7 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "calibrant.cli", *arguments]
 
 
+@pytest.mark.slow
 def test_killed_and_resumed(tmp_path: Path) -> None:
     """SIGKILL in the middle, the same command again: the same weights as without it."""
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -431,6 +432,7 @@ def test_objectives(pictures: Dataset, precision: str, objective: str) -> None:
     assert trained.predictions["test"].logits.dtype == np.float32
 
 
+@pytest.mark.slow
 def test_compiled_is_the_same_network(signals: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     real = torch.compile
     monkeypatch.setattr(torch, "compile", lambda net: real(net, backend="eager"))
@@ -550,6 +552,7 @@ def test_calibration_is_a_share_or_a_whole_number(
 # --- several processes ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_processes_equal_one(signals: Dataset, tmp_path: Path) -> None:
     """torchrun with two processes: the same loss curve, and evaluation merged exactly."""
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
