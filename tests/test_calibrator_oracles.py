@@ -1273,7 +1273,15 @@ def evidence(losses, name, criterion):
 
 
 @pytest.mark.parametrize("criterion", ["nll", "brier"])
-@pytest.mark.parametrize("name", ["skewed 3", "mixed 3", "repeated 3", "calibrated"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "skewed 3",
+        pytest.param("mixed 3", marks=pytest.mark.slow),
+        pytest.param("repeated 3", marks=pytest.mark.slow),
+        "calibrated",
+    ],
+)
 def test_select_calibrator(name, criterion) -> None:
     z, labels = draw(300, 3, temperature=1.0, seed=9, dtype="float64")
     z, labels = DATA.get(name, (z, labels))
