@@ -177,7 +177,7 @@ def test_saved_and_loaded(folder: Path) -> None:
     report = quick(folder, load=folder / "c.json", apply=apply, out=folder / "b.npz")
     same(Predictions.load(folder / "a.npz"), Predictions.load(folder / "b.npz"))
     assert "from c.json" in str(report)
-    assert load_calibrator(folder / "c.json").num_classes_ == 10
+    assert load_calibrator(folder / "c.json").num_classes_ == 5
     alone = quick(folder, load=folder / "c.json", save=folder / "d.json")
     assert alone.before is None
     again = load_calibrator(folder / "d.json")
@@ -274,7 +274,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(streaming, "LEAST_BATCH", 1)
     monkeypatch.setattr(streaming, "BATCH_ELEMENTS", 50 * 6)
-    monkeypatch.setattr("calibrant.io.ROW_GROUP_ELEMENTS", 120 * 6)
+    monkeypatch.setattr("calibrant.io._parquet.ROW_GROUP_ELEMENTS", 120 * 6)
     monkeypatch.setattr(Calibrator, "transform", transform)
     return sizes
 

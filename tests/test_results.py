@@ -223,7 +223,7 @@ def test_two_thousand_runs(tmp_path: Path) -> None:
     study, store = Study.load(path, training=False), Store(tmp_path / "out")
     facts = {"evaluation": described(study.evaluation), "train_seconds": 1.0, "seconds": 2.0}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("calibrant.io._flush", lambda _: None)
+        patch.setattr("calibrant._core.files._flush", lambda _: None)
         for number, run in enumerate(study.runs):
             rows = [
                 row(

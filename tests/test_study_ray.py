@@ -243,7 +243,7 @@ def test_locks_are_held_only_while_a_run_is_worked_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More runs than a process may have files open."""
-    monkeypatch.setattr("calibrant.io._flush", lambda _: None)
+    monkeypatch.setattr("calibrant._core.files._flush", lambda _: None)
     study, store = tiny(seeds=400), Store(tmp_path / "out")
     ray = _FakeRay(tmp_path / "node")
     found = [outcome for _, outcome in Ray()._submit(ray, study.runs, study.evaluation, store)]
