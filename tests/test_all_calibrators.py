@@ -77,9 +77,11 @@ DENSE = ("matrix", "structured matrix", "dirichlet")
 FOLDABLE = ["temperature", "vector", "matrix", "structured vector on logits", "chain of scalings"]
 
 
-# Its fits take as long as those of all the others, and it differs from the plain soft ECE little.
-LONG = "temperature, soft label-binned ece"
-NAMES = [pytest.param(name, marks=pytest.mark.slow) if name == LONG else name for name in FACTORIES]
+# The search for the least soft ECE takes a third of the time of all fits; its map is that of the
+# other temperatures.
+NAMES = [
+    pytest.param(name, marks=pytest.mark.slow) if ", soft" in name else name for name in FACTORIES
+]
 every = pytest.mark.parametrize("name", NAMES)
 
 

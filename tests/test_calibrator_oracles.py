@@ -416,6 +416,7 @@ def test_ece_temperature_of_equal_mass_near_one() -> None:
     assert_least_ece(z, labels, [1.0, 30.0], bins=3, norm=math.inf, binning="mass")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("norm", "k", "seed"), [(2, 3, 13), (2, 3, 19), (math.inf, 2, 3)])
 def test_ece_temperature_of_equal_mass_is_that_of_the_metric(norm, k, seed) -> None:
     """Fit and metric must mean the same ECE, also where confidences round to 1."""
@@ -528,6 +529,7 @@ def test_soft_ece_temperature(name, options) -> None:
     assert soft_excess(z[:120], labels[:120], **options) <= 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_soft_ece_temperature_of_small_samples(seed) -> None:
     """Many local minima."""
@@ -671,6 +673,7 @@ def test_structured_scaling(data, name, strength) -> None:
     assert c.transform(p).probs == pytest.approx(want, abs=1e-9 if z.dtype == "f8" else 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_structured_scaling_of_many_classes(name) -> None:
     """The objective is strictly convex: no gradient, nothing lower."""

@@ -296,6 +296,7 @@ def test_strength_is_chosen_by_cross_validation() -> None:
     assert StructuredMatrixScaling().fit(shifted).strength_ < 1
 
 
+@pytest.mark.slow
 def test_large_float32_fit_equals_float64() -> None:
     z, y = draw(12_000, 400, spread=2.0, seed=16)
     for c in (VectorScaling(strength=0.1), StructuredVectorScaling(strength=1.0)):
@@ -644,6 +645,7 @@ def test_selection_by_hand() -> None:
     assert greedy.chosen == best
 
 
+@pytest.mark.slow
 def test_selection_prefers_nothing_for_calibrated_data() -> None:
     rng = np.random.default_rng(35)
     z = rng.normal(0, 1.5, (4000, 3))

@@ -25,7 +25,7 @@ def test_every_example_is_run() -> None:
     "name",
     [
         pytest.param("pytorch_loop.py", marks=pytest.mark.slow),
-        "sklearn_pipeline.py",
+        pytest.param("sklearn_pipeline.py", marks=pytest.mark.slow),
         "deploy_onnx.py",
     ],
 )

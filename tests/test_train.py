@@ -443,6 +443,7 @@ def test_compiled_is_the_same_network(signals: Dataset, monkeypatch: pytest.Monk
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.slow
 def test_overfits_signals(signals: Dataset) -> None:
     """The quick study's premise: cross-entropy becomes overconfident within seconds."""
     trained = run(signals, recipe=get_recipe("quick", epochs=60), telemetry=False)
