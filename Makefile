@@ -5,7 +5,7 @@ READY := .venv/.ready
 # Hundreds of test processes load PyTorch: keep the compiled bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint check lowest bench docs clean
+.PHONY: demo test test-slow test-all lint check lowest bench docs clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -23,8 +23,16 @@ demo: $(READY)  ## find the best loss and calibrator on an embedded task, and wr
 	$(BIN)/calibrant report demo/results --study quick -o demo/study.html
 	$(BIN)/calibrant report src/calibrant/examples/cross_entropy.npz src/calibrant/examples/label_smoothing.npz -o demo/report.html
 
-test: $(READY)  ## the test suite
-	$(BIN)/python -m pytest -q -n auto
+# Tests that share something costly, a browser or a finished study, are marked as one group.
+PYTEST := $(BIN)/python -m pytest -q -n auto --dist loadgroup
+
+test: $(READY)  ## the tests but the slow ones: four minutes on two cores
+	$(PYTEST) -m "not slow"
+
+test-slow: $(READY)  ## the slow tests alone: simulations, killed processes, clusters
+	$(PYTEST) -m slow
+
+test-all: test test-slow  ## every test
 
 lint: $(READY)  ## format, lint, types, layers
 	$(BIN)/ruff format --check .
@@ -32,7 +40,7 @@ lint: $(READY)  ## format, lint, types, layers
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
 
-check: lint test  ## lint and test: warnings are errors, doctests run
+check: lint test-all  ## lint and all tests: warnings are errors, doctests run
 
 lowest:  ## the core tests with the lowest supported versions of the dependencies, in a separate environment
 	$(PYTHON) tests/lowest.py

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -60,6 +61,12 @@ IDS = [
     " ".join([name, *(f"{k}={v}" for k, v in options.items())]) for name, options in CONFIGURATIONS
 ]
 every = pytest.mark.parametrize(("name", "options"), CONFIGURATIONS, ids=IDS)
+# Each takes PyTorch a second or two to trace: of a loss, of a penalty, and of the one with a state.
+QUICKLY = ("focal", "mmce", "correctness_ranking")
+COMPILED = [
+    pytest.param(n, o, marks=() if n in QUICKLY and not o else pytest.mark.slow)
+    for n, o in CONFIGURATIONS
+]
 PRIMARY = [(n, o) for n, o in CONFIGURATIONS if LOSSES[n].role == "primary"]
 every_primary = pytest.mark.parametrize(("name", "options"), PRIMARY)
 
@@ -98,6 +105,11 @@ def value(name: str, options: dict[str, Any], z: Tensor, labels: Tensor, **more:
     return LOSSES[name].function(z, labels, **options, **more)
 
 
+def at(case: str) -> Callable[[str], str]:
+    """For ``assert_close``: its message, and the case that it is about."""
+    return lambda message: f"{case}: {message}"
+
+
 def test_none_is_missing() -> None:
     assert {name for name, _ in CONFIGURATIONS} == set(LOSSES)
     assert set(LOSSES) == {
@@ -126,20 +138,21 @@ def test_none_is_missing() -> None:
 
 
 @every
-@pytest.mark.parametrize("soft", [False, True], ids=["hard", "soft"])
-@pytest.mark.parametrize("shape", [(7, 4), (1, 3), (12, 2), (64, 10), (3, 1000)], ids=str)
-def test_equals_the_formula(
-    name: str, options: dict[str, Any], shape: tuple[int, int], *, soft: bool
-) -> None:
-    z, y = batch(shape, seed=shape[0])
-    labels = soften(y, shape[1]) if soft else y
-    rows = (labels if soft else one_hot(y, shape[1])).tolist()
-    more = {"correctness": rates(y)} if name == "correctness_ranking" else {}
-    got = value(name, options, z, labels, **more)
-    want = getattr(brute, name)(
-        z.tolist(), rows, **options, **{k: v.tolist() for k, v in more.items()}
-    )
-    torch.testing.assert_close(got, torch.tensor(want, dtype=torch.float64), rtol=1e-9, atol=1e-12)
+def test_equals_the_formula(name: str, options: dict[str, Any]) -> None:
+    for shape in ((7, 4), (1, 3), (12, 2), (64, 10), (3, 1000)):
+        z, y = batch(shape, seed=shape[0])
+        more = {"correctness": rates(y)} if name == "correctness_ranking" else {}
+        listed = {k: v.tolist() for k, v in more.items()}
+        soft, hard = soften(y, shape[1]), one_hot(y, shape[1])
+        for labels, rows in ((y, hard), (soft, soft)):
+            want = getattr(brute, name)(z.tolist(), rows.tolist(), **options, **listed)
+            torch.testing.assert_close(
+                value(name, options, z, labels, **more),
+                torch.tensor(want, dtype=torch.float64),
+                rtol=1e-9,
+                atol=1e-12,
+                msg=at(f"{shape}, {labels.dtype} labels"),
+            )
 
 
 @every
@@ -280,18 +293,20 @@ def _extremes() -> dict[str, tuple[Tensor, Tensor]]:
     }
 
 
+EXTREMES = _extremes()
+
+
 @every
-@pytest.mark.parametrize("case", _extremes())
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-def test_finite(name: str, options: dict[str, Any], case: str, dtype: torch.dtype) -> None:
-    z, y = _extremes()[case]
-    z = z.to(dtype).requires_grad_()
-    for labels in (y, soften(y, z.shape[1])):
-        got = value(name, options, z, labels)
-        (gradient,) = torch.autograd.grad(got.sum(), z)
-        assert got.isfinite().all()
-        assert gradient.isfinite().all()
-        assert gradient.dtype == dtype
+def test_finite(name: str, options: dict[str, Any], dtype: torch.dtype) -> None:
+    for case, (extreme, y) in EXTREMES.items():
+        z = extreme.detach().to(dtype).requires_grad_()
+        for labels in (y, soften(y, z.shape[1])):
+            got = value(name, options, z, labels)
+            (gradient,) = torch.autograd.grad(got.sum(), z)
+            assert got.isfinite().all(), case
+            assert gradient.isfinite().all(), case
+            assert gradient.dtype == dtype, case
 
 
 @every
@@ -407,7 +422,7 @@ def test_autocast(name: str, options: dict[str, Any]) -> None:
 
 # PyTorch 2.13 warns of its own tracing of autograd functions.
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
-@every
+@pytest.mark.parametrize(("name", "options"), COMPILED, ids=IDS)
 def test_compiles_to_one_graph(name: str, options: dict[str, Any]) -> None:
     torch.compiler.reset()
     spec = {"name": name, **options}
@@ -434,28 +449,28 @@ def test_inputs_are_left_alone(name: str, options: dict[str, Any]) -> None:
     assert torch.equal(y, before[1])
 
 
+BAD_BATCHES: list[tuple[Any, Any, str]] = [
+    (torch.zeros(3), torch.zeros(3).long(), r"logits must have the shape \(N, K\)"),
+    (torch.zeros(3, 1), torch.zeros(3).long(), "K >= 2"),
+    (torch.zeros(3, 4).long(), torch.zeros(3).long(), "floating"),
+    ([[1.0, 2.0]], torch.zeros(1).long(), "logits must be a tensor"),
+    (torch.zeros(3, 4), torch.zeros(2).long(), r"labels must have the shape \(3,\)"),
+    (torch.zeros(3, 4), torch.zeros(3, 1).long(), r"labels must have the shape \(3,\)"),
+    (torch.zeros(3, 4), torch.zeros(3, 5), r"the shape \(3, 4\) of the logits"),
+    (torch.zeros(3, 4), torch.zeros(3), r"the shape \(3, 4\) of the logits"),
+    (torch.zeros(3, 4), [0, 1, 2], "labels must be a tensor"),
+    (torch.zeros(3, 4), torch.zeros(3).bool(), "class numbers"),
+    (torch.zeros(3, 4, 2), torch.zeros(3).long(), r"labels must have the shape \(3, 2\)"),
+]
+
+
 @pytest.mark.parametrize("name", LOSSES)
-@pytest.mark.parametrize(
-    ("z", "y", "message"),
-    [
-        (torch.zeros(3), torch.zeros(3).long(), r"logits must have the shape \(N, K\)"),
-        (torch.zeros(3, 1), torch.zeros(3).long(), "K >= 2"),
-        (torch.zeros(3, 4).long(), torch.zeros(3).long(), "floating"),
-        ([[1.0, 2.0]], torch.zeros(1).long(), "logits must be a tensor"),
-        (torch.zeros(3, 4), torch.zeros(2).long(), r"labels must have the shape \(3,\)"),
-        (torch.zeros(3, 4), torch.zeros(3, 1).long(), r"labels must have the shape \(3,\)"),
-        (torch.zeros(3, 4), torch.zeros(3, 5), r"the shape \(3, 4\) of the logits"),
-        (torch.zeros(3, 4), torch.zeros(3), r"the shape \(3, 4\) of the logits"),
-        (torch.zeros(3, 4), [0, 1, 2], "labels must be a tensor"),
-        (torch.zeros(3, 4), torch.zeros(3).bool(), "class numbers"),
-        (torch.zeros(3, 4, 2), torch.zeros(3).long(), r"labels must have the shape \(3, 2\)"),
-    ],
-)
-def test_bad_batches(name: str, z: Any, y: Any, message: str) -> None:
+def test_bad_batches(name: str) -> None:
     options = next(o for n, o in CONFIGURATIONS if n == name)
     more = {"correctness": torch.zeros(3)} if name == "correctness_ranking" else {}
-    with pytest.raises(InputError, match=message):
-        LOSSES[name].function(z, y, **options, **more)
+    for z, y, message in BAD_BATCHES:
+        with pytest.raises(InputError, match=message):
+            LOSSES[name].function(z, y, **options, **more)
 
 
 @every_primary

@@ -181,7 +181,7 @@ def test_saved_and_loaded(folder: Path) -> None:
     report = quick(folder, load=folder / "c.json", apply=apply, out=folder / "b.npz")
     same(Predictions.load(folder / "a.npz"), Predictions.load(folder / "b.npz"))
     assert "from c.json" in str(report)
-    assert load_calibrator(folder / "c.json").num_classes_ == 10
+    assert load_calibrator(folder / "c.json").num_classes_ == 5
     alone = quick(folder, load=folder / "c.json", save=folder / "d.json")
     assert alone.before is None
     again = load_calibrator(folder / "d.json")
@@ -556,9 +556,8 @@ def test_a_fit_that_does_not_converge(folder: Path, monkeypatch: pytest.MonkeyPa
 # --- the guide --------------------------------------------------------------------------------
 
 
-def test_the_guide_runs_and_names_every_method(tmp_path: Path) -> None:
-    test_readme.test_python_blocks_run(PAGE)
-    test_readme.test_shell_blocks_run(PAGE, tmp_path)
+def test_the_guide_names_every_method() -> None:
+    assert PAGE in test_readme.PAGES  # where its blocks run
     text = (test_readme.ROOT / PAGE).read_text(encoding="utf-8")
     for name, kind in CALIBRATORS.items():
         assert re.search(rf"^\| `{name}` \|.*`{kind.__name__}`", text, flags=re.MULTILINE), name

@@ -96,6 +96,9 @@ DATA = {
     "few": CASES["fewer samples than bins"],
 }
 
+# The oracles fit class by class: a hundred classes take most of the time.
+EVERY_DATA = [pytest.param(n, marks=pytest.mark.slow) if n == "skewed 100" else n for n in DATA]
+
 
 def read(z, labels):
     return Predictions(logits=z, labels=labels)
@@ -413,6 +416,7 @@ def test_ece_temperature_of_equal_mass_near_one() -> None:
     assert_least_ece(z, labels, [1.0, 30.0], bins=3, norm=math.inf, binning="mass")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("norm", "k", "seed"), [(2, 3, 13), (2, 3, 19), (math.inf, 2, 3)])
 def test_ece_temperature_of_equal_mass_is_that_of_the_metric(norm, k, seed) -> None:
     """Fit and metric must mean the same ECE, also where confidences round to 1."""
@@ -509,13 +513,23 @@ def soft_excess(z, labels, **options):
     [{}, {"form": "label"}, {"softness": 0.001, "bins": 10}, {"norm": 1, "bins": 7}],
     ids=str,
 )
-@pytest.mark.parametrize("name", ["mixed signs", "two classes", "mixed 3", "mixed 100", "ties"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mixed signs",
+        "two classes",
+        "mixed 3",
+        pytest.param("mixed 100", marks=pytest.mark.slow),
+        "ties",
+    ],
+)
 def test_soft_ece_temperature(name, options) -> None:
     k = int(name.split()[1]) if name.startswith("mixed ") and name[-1].isdigit() else 0
     z, labels = mixed(120, k, k, "float32") if k else CASES[name]
     assert soft_excess(z[:120], labels[:120], **options) <= 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_soft_ece_temperature_of_small_samples(seed) -> None:
     """Many local minima."""
@@ -659,6 +673,7 @@ def test_structured_scaling(data, name, strength) -> None:
     assert c.transform(p).probs == pytest.approx(want, abs=1e-9 if z.dtype == "f8" else 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_structured_scaling_of_many_classes(name) -> None:
     """The objective is strictly convex: no gradient, nothing lower."""
@@ -913,7 +928,7 @@ def peer_isotonic(fit_probs, labels, new, weights=None, floor=0.0):
     return out
 
 
-@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("name", EVERY_DATA)
 def test_isotonic(name) -> None:
     z, labels = DATA[name]
     p, probs = read(z, labels), softmax(z)
@@ -954,7 +969,7 @@ BINNINGS = [("width", 15), ("width", 7), ("mass", 15), ("mass", 7), ("mass", 30)
 
 
 @pytest.mark.parametrize(("binning", "bins"), BINNINGS)
-@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("name", EVERY_DATA)
 def test_histogram_of_the_top(name, binning, bins) -> None:
     z, labels = DATA[name]
     p, k, top = read(z, labels), z.shape[1], z.argmax(axis=1)
@@ -983,7 +998,7 @@ def test_histogram_of_the_top(name, binning, bins) -> None:
 
 
 @pytest.mark.parametrize(("binning", "bins"), BINNINGS)
-@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("name", EVERY_DATA)
 def test_histogram_of_each_class(name, binning, bins) -> None:
     z, labels = DATA[name]
     p, probs = read(z, labels), softmax(z)
@@ -1058,7 +1073,7 @@ def test_histogram_never_splits_equal_confidences() -> None:
 
 
 @pytest.mark.parametrize(("binning", "bins"), BINNINGS)
-@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("name", EVERY_DATA)
 def test_scaling_binning(name, binning, bins) -> None:
     z, labels = DATA[name]
     p, top = read(z, labels), z.argmax(axis=1)
@@ -1261,7 +1276,15 @@ def evidence(losses, name, criterion):
 
 
 @pytest.mark.parametrize("criterion", ["nll", "brier"])
-@pytest.mark.parametrize("name", ["skewed 3", "mixed 3", "repeated 3", "calibrated"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "skewed 3",
+        pytest.param("mixed 3", marks=pytest.mark.slow),
+        pytest.param("repeated 3", marks=pytest.mark.slow),
+        "calibrated",
+    ],
+)
 def test_select_calibrator(name, criterion) -> None:
     z, labels = draw(300, 3, temperature=1.0, seed=9, dtype="float64")
     z, labels = DATA.get(name, (z, labels))

@@ -1,10 +1,11 @@
-"""The command line as a user meets it: a real process, its output and its exit code."""
+"""The command line as a user meets it: its output and its exit code."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import os
 import subprocess
 import sys
 import time
@@ -17,17 +18,29 @@ import pytest
 
 from calibrant import Confidences, Predictions, load_calibrator, measure, metrics
 from calibrant.cli._calibration import calibrate_files
+from tests.command import Done, call
 from tests.conftest import CASES, draw
 from tests.test_files import HOSTILE
 
 COMMANDS = ("measure", "compare", "calibrate")
 
 
-def run(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+def run(*arguments: object, code: int = 0) -> Done:
+    done = call(*arguments)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    return done
+
+
+def run_alone(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """As ``run``, in a process of its own."""
     # What old versions of Typer use of a new click is not ours to change.
     strict = ["-W", "error", "-W", "ignore:'click.:DeprecationWarning"]
     command = [sys.executable, *strict, "-m", "calibrant.cli", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    screen = {**os.environ, "COLUMNS": "80"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=120, env=screen
+    )
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     return done
@@ -47,6 +60,22 @@ def test_every_command_has_help_and_a_place_in_the_docs() -> None:
         assert len(run(command, "--help").stdout) > 300
         assert f"calibrant {command}" in docs
     assert run("--version").stdout.startswith("calibrant 0.")
+
+
+def test_a_process_ends_as_the_function_does(saved: Path, tmp_path: Path) -> None:
+    """Help, a table, a failed condition and bad input: the same text and the same exit code."""
+    (tmp_path / "garbage.npz").write_bytes(HOSTILE["garbage.npz"][0])
+    quick = ("measure", saved, "--no-intervals")
+    for code, arguments in (
+        (0, ("--help",)),
+        (0, ("--version",)),
+        (0, quick),
+        (1, (*quick, "--fail-if", "ece>0")),
+        (2, ("measure", tmp_path / "garbage.npz")),
+        (2, ("nonsense",)),
+    ):
+        alone, here = run_alone(*arguments, code=code), run(*arguments, code=code)
+        assert (alone.stdout, alone.stderr) == (here.stdout, here.stderr)
 
 
 def test_measure(saved: Path, predictions: Predictions) -> None:
@@ -126,7 +155,7 @@ def test_json_is_valid_json(saved: Path, tmp_path: Path) -> None:
 
 def test_terminals_without_unicode(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
-    assert "ECE" in run("measure", saved, "--replicates", 20, "--metrics", "ece").stdout
+    assert "ECE" in run_alone("measure", saved, "--replicates", 20, "--metrics", "ece").stdout
 
 
 def test_stream(tmp_path: Path) -> None:

@@ -99,6 +99,7 @@ def test_options_that_are_refused() -> None:
     assert signals(label_noise=0).num_classes == 6
 
 
+@pytest.mark.slow
 def test_a_small_network_overfits_the_signals() -> None:
     """What the quick study lives on: trained in seconds, right by heart, overconfident."""
     torch = pytest.importorskip("torch")

@@ -11,6 +11,9 @@ import pytest
 
 from calibrant.data import batch_trees, load, load_cifar10h, load_glove, load_shift
 
+# Tens of thousands of pictures and texts; ``test_data_formats`` has small files of every kind.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("real data")]
+
 
 @pytest.fixture(scope="module")
 def folder(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -21,7 +21,14 @@ def test_every_example_is_run() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(SAYS)
 
 
-@pytest.mark.parametrize("name", SAYS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("pytorch_loop.py", marks=pytest.mark.slow),
+        pytest.param("sklearn_pipeline.py", marks=pytest.mark.slow),
+        "deploy_onnx.py",
+    ],
+)
 def test_example(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error::UserWarning", str(EXAMPLES / name)]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Study files, records, checkpoints and names that would do harm, through the real commands."""
+"""Study files, records, checkpoints and names that would do harm, through the commands."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from calibrant.results._files import COLUMNS
 from calibrant.study import Study
 from calibrant.study._validate import filled
 from calibrant.train import Recipe, predict, train
+from tests.command import call
 from tests.conftest import draw
 
 STUDY = 'data = "signals"\nmodels = "cnn1d"\nobjectives = "cross_entropy"\n'
 
 
 def calibrant(*arguments: object, code: int = 2) -> str:
-    """What the command prints; it must end with this exit code, soon and without a traceback."""
-    command = [sys.executable, "-m", "calibrant.cli", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    """What the command prints; it must end with this exit code, without a traceback."""
+    done = call(*arguments)
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout + done.stderr
@@ -421,6 +421,7 @@ def test_many_models_make_a_matrix() -> None:
 # --- everything --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_hundred_hostile_inputs_through_every_command() -> None:
     """benchmarks/fuzz.py tries thousands."""
     script = Path(__file__).parents[1] / "benchmarks" / "fuzz.py"

@@ -52,7 +52,10 @@ def truth(temperature: float) -> dict[str, float]:
     }
 
 
-@pytest.mark.parametrize("temperature", [1.0, 1.2, 2.0])
+SLOW = [pytest.param(temperature, marks=pytest.mark.slow) for temperature in (1.0, 1.2)]
+
+
+@pytest.mark.parametrize("temperature", [*SLOW, 2.0])
 def test_intervals_cover(temperature: float) -> None:
     """A quick look; benchmarks/interval_coverage.py simulates more, at two sizes, more metrics.
 
@@ -232,6 +235,7 @@ def test_differences_cover_zero_between_equals() -> None:
     assert alarms <= 15  # 6 of 120 expected
 
 
+@pytest.mark.slow
 def test_sharper_models_are_not_called_worse() -> None:
     """Both calibrated, one states q, the other its mean: 28 to 40 % false alarms before.
 
@@ -489,6 +493,7 @@ def test_classwise_intervals_cover(temperature: float) -> None:
     assert covered >= 20
 
 
+@pytest.mark.slow
 def test_one_sided_and_largest_errors_of_calibrated_models_reach_their_floor() -> None:
     """Over- and underconfidence error excluded the truth for 10 to 14 % of such data, MCE for 12,
     label-binned ECE for 18 to 44. Of 40 intervals, fewer than 33 cover with probability 1e-3.

@@ -105,6 +105,7 @@ def work(rank: int, port: int, out: str) -> None:
 
 
 # PyTorch's own processes warn of their own deprecations.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_two_processes_equal_one(tmp_path: Path) -> None:
     with socket.socket() as probe:

@@ -272,6 +272,7 @@ def test_ours_are_mean_spread_temperature_and_mark() -> None:
 # --- everything at the smallest scale ---------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_everything_at_smoke_scale(tmp_path: Path) -> None:
     """One test, so that the runs are made once and not by every worker."""
     smoke = run_all(tmp_path / "smoke")

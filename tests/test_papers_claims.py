@@ -760,6 +760,7 @@ def holding(evidence: Evidence, seeds: range) -> Counter[str]:
     )
 
 
+@pytest.mark.slow
 def test_shuffled_published_tables_do_not_hold() -> None:
     found = holding(PUBLISHED, range(1, SHUFFLES + 1))
     assert max(found.values()) <= MOST_OF_200, found
@@ -771,6 +772,7 @@ def test_one_shuffle_of_each_without_any_claim() -> None:
     assert not holding(made(), range(1, 2))
 
 
+@pytest.mark.slow
 def test_shuffled_runs_do_not_hold() -> None:
     found = holding(made(seeds=3, places=PLACES[:2]), range(60))
     assert max(found.values(), default=0) <= MOST_OF_60, found

@@ -292,7 +292,13 @@ EXTREMES = {
 }
 
 
-@pytest.mark.parametrize("kind", EXTREMES)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind if kind in ("all right", "certain") else pytest.param(kind, marks=pytest.mark.slow)
+        for kind in EXTREMES
+    ],
+)
 def test_extreme_predictions_are_drawn(kind: str) -> None:
     p = EXTREMES[kind]
     c = Confidences(confidence=p.confidence, correct=p.correct)

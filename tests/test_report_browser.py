@@ -28,7 +28,8 @@ from tests.test_report import HOSTILE, rows, written
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-pytestmark = pytest.mark.skipif(web.chromium() is None, reason=web.ABSENT)
+# One worker starts the browser and writes the reports that several tests open.
+pytestmark = pytest.mark.xdist_group("browser")
 
 TEMPERATURES = (0.25, 0.73, 1.0, 1.01, 1.7, 4.0)
 MOST_BYTES = 6_000_000
@@ -37,6 +38,8 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    if web.chromium() is None:  # looked for when a test runs: collecting starts nothing
+        pytest.skip(web.ABSENT)
     with web.launched() as found:
         yield found
 
@@ -95,8 +98,16 @@ def check_numbers(view: web.Opened, p: Predictions, temperature: float, **binnin
 SERIES = ("mixed signs", "N % bins = 1", "two classes", "saturated float32", "many classes")
 
 
+QUICKLY = ("mixed signs", "ties", "one sample")
+
+
 @pytest.mark.parametrize(
-    ("name", "exact"), [*((name, 10**9) for name in CASES), *((name, 0) for name in SERIES)]
+    ("name", "exact"),
+    [
+        pytest.param(name, exact, marks=() if name in QUICKLY else pytest.mark.slow)
+        for names, exact in ((CASES, 10**9), (SERIES, 0))
+        for name in names
+    ],
 )
 def test_live_numbers_are_those_of_the_package(
     name: str, exact: int, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -164,6 +175,7 @@ def test_confidences_alone(browser: Browser, tmp_path: Path) -> None:
         assert view.complaints == []
 
 
+@pytest.mark.slow
 def test_a_part_of_the_samples(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -523,6 +535,7 @@ CONTRAST = """() => {
 }"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_contrast(scheme: Any, browser: Browser, report: Path, study: Any) -> None:
     """At least 4.5 between every text and its ground, by the system's scheme and by the button."""
@@ -570,6 +583,7 @@ def test_it_fits_a_narrow_window(browser: Browser, report: Path, study: Any) -> 
             assert view.page.evaluate("document.documentElement.scrollWidth") <= 340
 
 
+@pytest.mark.slow
 def test_print(browser: Browser, report: Path, study: Any) -> None:
     """On paper: light colours, no controls, charts no wider than the paper."""
     for path in (report, study[1]):
@@ -593,6 +607,7 @@ def test_print(browser: Browser, report: Path, study: Any) -> None:
             assert view.complaints == []
 
 
+@pytest.mark.slow
 def test_the_picture_of_the_readme(browser: Browser, tmp_path: Path) -> None:
     script = Path(__file__).parents[1] / "benchmarks" / "make_report_picture.py"
     module = runpy.run_path(str(script))
@@ -618,6 +633,7 @@ def without_intervals(p: Predictions, **options: Any) -> Panel:
     return measure(p, intervals=False, bins=options["bins"])
 
 
+@pytest.mark.slow
 def test_one_model_of_a_thousand_classes_is_small_and_fast(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from calibrant.results._cache import CACHE
 from calibrant.results._files import COLUMNS, read_rows, read_sealed, rows_file, write_sealed
 from calibrant.study import Local, Study, run_study, status
 from calibrant.study._execute import described
+from tests.command import call
 from tests.test_study import LOCAL, TINY, command, row, tiny, toml, values
 
 FLIPS = 1500
@@ -160,6 +161,7 @@ def labelled(label: str) -> dict[str, Any]:
     return {"objectives": [{"objective": "cross_entropy", "label": label}, "focal"], "seeds": 3}
 
 
+@pytest.mark.slow
 def test_two_drivers_with_other_labels(tmp_path: Path) -> None:
     """Each says its own table; the folder ends with the labels of one of them, not a mixture."""
     out = tmp_path / "out"
@@ -206,8 +208,7 @@ def test_a_new_label_trains_and_evaluates_nothing(tmp_path: Path) -> None:
     ("option", "value"), [("--workers", "0"), ("--threads", "-3"), ("--workers", "-1")]
 )
 def test_bad_numbers_of_workers(tmp_path: Path, option: str, value: str) -> None:
-    line = command("study", "run", toml(tmp_path), "--out", tmp_path / "out", option, value)
-    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=100)
+    done = call("study", "run", toml(tmp_path), "--out", tmp_path / "out", option, value)
     assert done.returncode == 2
     assert done.stderr.startswith(f"calibrant: {option} must be a whole number from 1 to ")
     assert len(done.stderr.splitlines()) == 1

@@ -76,8 +76,11 @@ def study_arguments(folder: Path, **changes: Any) -> list[Any]:
     ]
 
 
+LATER = [pytest.param(seconds, marks=pytest.mark.slow) for seconds in (3, 6, 15)]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("after", [1, 3, 6, pytest.param(15, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("after", [1, *LATER])
 def test_a_study_stops_at_once(tmp_path: Path, after: float, number: int) -> None:
     """While it loads PyTorch, while its workers do, in mid-run: one sentence, nobody left."""
     process = begin(*study_arguments(tmp_path, **LONG))
@@ -95,6 +98,7 @@ def wait_for_results(out: Path, count: int) -> None:
     wait_for(lambda: len(list(out.glob("results/*.parquet"))) >= count)
 
 
+@pytest.mark.slow
 def test_the_same_command_goes_on(tmp_path: Path) -> None:
     """Stopped twice on the way, a study ends with the table of one that was not."""
     arguments = study_arguments(tmp_path)
@@ -119,6 +123,7 @@ def test_the_same_command_goes_on(tmp_path: Path) -> None:
     assert values(out) == values(straight)
 
 
+@pytest.mark.slow
 def test_training_stops_at_once_and_goes_on(tmp_path: Path) -> None:
     line = (
         "train",
@@ -149,6 +154,7 @@ def test_training_stops_at_once_and_goes_on(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.pt"]  # nothing half-written
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["papers", "tune", "select"])
 def test_other_commands_stop_at_once(tmp_path: Path, what: str) -> None:
     table = {"objective": "focal:gamma={g}", "g": [1, 3]}
@@ -169,6 +175,7 @@ def test_other_commands_stop_at_once(tmp_path: Path, what: str) -> None:
     assert not list(tmp_path.rglob("failed/*"))
 
 
+@pytest.mark.slow
 def test_a_signal_that_was_ignored_stays_ignored(tmp_path: Path) -> None:
     """As ``nohup`` and shells that start a job in the background ask for."""
     code = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"  # noqa: E501
@@ -186,6 +193,7 @@ def test_a_signal_that_was_ignored_stays_ignored(tmp_path: Path) -> None:
     assert "3 done" in said
 
 
+@pytest.mark.slow
 def test_a_program_gets_its_keyboard_interrupt(tmp_path: Path) -> None:
     """Nothing is installed in it; the workers are gone when the exception arrives."""
     script = tmp_path / "main.py"
@@ -222,7 +230,7 @@ def test_a_program_gets_its_keyboard_interrupt(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
-@pytest.mark.parametrize("moment", ["loading", "working"])
+@pytest.mark.parametrize("moment", ["loading", pytest.param("working", marks=pytest.mark.slow)])
 def test_nobody_outlives_the_driver(tmp_path: Path, number: int, moment: str) -> None:
     """Only the driver gets the signal, as from ``kill -9`` or the system short of memory."""
     process = begin(*study_arguments(tmp_path, **LONG))
@@ -253,6 +261,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_processes_of_workers_end_with_the_driver(tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text(NESTED)
     process = subprocess.Popen(
@@ -287,6 +296,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
+@pytest.mark.slow
 def test_full_disk(small_disk: Path, tmp_path: Path) -> None:
     """One sentence, no run failed; with more space the same command ends as if nothing was."""
     path = toml(

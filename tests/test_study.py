@@ -45,6 +45,7 @@ from calibrant.study import _execute as execution
 from calibrant.study._local import probe
 from calibrant.study._sharing import share, shared
 from calibrant.train import predict
+from tests.command import call
 
 TINY: dict[str, Any] = {
     "name": "tiny",
@@ -68,6 +69,10 @@ def tiny(**changes: Any) -> Study:
 def values(folder: Path) -> list[tuple]:
     """The whole table in one order, to compare."""
     return sorted(tuple(row.values()) for row in read_all(folder).to_pylist())
+
+
+# One worker finishes the study that most of these tests look at.
+pytestmark = pytest.mark.xdist_group("study")
 
 
 @pytest.fixture(scope="module")
@@ -556,6 +561,7 @@ def wait_for(done: Any, seconds: float = 100) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_killed_driver(finished: Path, tmp_path: Path) -> None:
     """SIGKILL of the driver and all its workers, then the same command: the same table."""
     path, out = toml(tmp_path), tmp_path / "out"
@@ -600,6 +606,7 @@ def _workers(session: int) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_two_drivers_on_one_folder(finished: Path, tmp_path: Path) -> None:
     path, out = toml(tmp_path), tmp_path / "out"
     both = [start(path, out), start(path, out)]
@@ -733,6 +740,7 @@ def test_shared_data_keep_their_word_vectors(
     np.testing.assert_array_equal(mapped.meta["vectors"], data.meta["vectors"])
 
 
+@pytest.mark.slow
 def test_only_the_guilty_run_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that kills its process fails after three attempts; the others are done."""
     study = tiny(
@@ -1017,11 +1025,6 @@ def test_words_for_what_cannot_be_said() -> None:
 
 def test_command_line(finished: Path, tmp_path: Path) -> None:
     path = toml(tmp_path)
-
-    def call(*arguments: Any) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command(*arguments), capture_output=True, text=True, check=False, timeout=200
-        )
 
     done = call("study", "run", path, "--out", finished)
     assert done.returncode == 0, done.stderr

@@ -110,6 +110,7 @@ def executor(address: str) -> Ray:
     return Ray(address=address, options=(("_node_ip_address", LOCAL_HOST),))
 
 
+@pytest.mark.slow
 def test_cluster_equals_this_machine(cluster: tuple[str, Path], tmp_path: Path) -> None:
     """A worker is killed in the middle; the table is complete and the same."""
     address, folder = cluster
@@ -141,6 +142,7 @@ def test_cluster_equals_this_machine(cluster: tuple[str, Path], tmp_path: Path) 
     assert run_study(more, tmp_path / "ray", executor=executor(address)).count("done") == 6
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_on_the_cluster(cluster: tuple[str, Path], tmp_path: Path) -> None:
     address, _ = cluster
     study = tiny(models=["cnn1d", "resnet8"], seeds=1, objectives=["cross_entropy"])

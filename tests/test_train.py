@@ -39,6 +39,7 @@ from calibrant.train import (
     train,
 )
 from calibrant.train._telemetry import TrainingRecord, record_on_test
+from tests.command import call
 
 SMALL = Recipe(epochs=3, batch_size=64, optimizer="adamw", learning_rate=0.003, weight_decay=0.0)
 
@@ -187,6 +188,7 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "calibrant.cli", *arguments]
 
 
+@pytest.mark.slow
 def test_killed_and_resumed(tmp_path: Path) -> None:
     """SIGKILL in the middle, the same command again: the same weights as without it."""
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -430,6 +432,7 @@ def test_objectives(pictures: Dataset, precision: str, objective: str) -> None:
     assert trained.predictions["test"].logits.dtype == np.float32
 
 
+@pytest.mark.slow
 def test_compiled_is_the_same_network(signals: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     real = torch.compile
     monkeypatch.setattr(torch, "compile", lambda net: real(net, backend="eager"))
@@ -440,6 +443,7 @@ def test_compiled_is_the_same_network(signals: Dataset, monkeypatch: pytest.Monk
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.slow
 def test_overfits_signals(signals: Dataset) -> None:
     """The quick study's premise: cross-entropy becomes overconfident within seconds."""
     trained = run(signals, recipe=get_recipe("quick", epochs=60), telemetry=False)
@@ -484,13 +488,6 @@ def test_predict(signals: Dataset, tmp_path: Path) -> None:
 
 
 def test_command_line(tmp_path: Path) -> None:
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-
-    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command(*arguments), env=env, capture_output=True, text=True, check=False, timeout=300
-        )
-
     out = tmp_path / "run"
     done = call(
         "train",
@@ -558,6 +555,7 @@ def test_calibration_is_a_share_or_a_whole_number(
 # --- several processes ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_processes_equal_one(signals: Dataset, tmp_path: Path) -> None:
     """torchrun with two processes: the same loss curve, and evaluation merged exactly."""
     env = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -1,0 +1,40 @@
+"""The command line called in this process: what it prints and its exit code.
+
+A new process spends a second or more on imports. Tests of signals, of terminals and of what a
+command loads start real ones.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from unittest.mock import patch
+
+from typer.main import get_command
+
+from calibrant.cli import app
+
+NAME = "python -m calibrant.cli"  # as the help of a process of the tests says it
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command that has ended; an error that it did not foresee reaches the test instead."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def call(*arguments: object) -> Done:
+    """Run ``calibrant`` with these arguments, on a screen of the usual width."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), patch.dict(os.environ, COLUMNS="80"):
+        try:
+            get_command(app)([str(argument) for argument in arguments], prog_name=NAME)
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    return Done(code, out.getvalue(), err.getvalue())
