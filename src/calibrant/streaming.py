@@ -38,7 +38,7 @@ from calibrant.metrics._binning import Binning, BinSums, width_index
 from calibrant.metrics._classwise import ClasswiseCounts, summarise_and_count
 from calibrant.metrics._exact import ExactSums
 from calibrant.metrics._limits import Histogram
-from calibrant.metrics._registry import ENTROPY, LOSS, METRICS, SCORE
+from calibrant.metrics._registry import BRIER_SCORE, ENTROPY, LOG_LOSS, METRICS
 from calibrant.metrics._streamed import Streamed, slack
 from calibrant.predictions import Predictions, Scores
 
@@ -117,7 +117,7 @@ class _Counts:
         self.width = _Cells(bins)
         self.cells = _Cells(cells)
         self.ranking: list[tuple[Int, Bool, Float64, Float64]] = []
-        self.totals: dict[str, int] = dict.fromkeys((LOSS, SCORE, ENTROPY), 0)
+        self.totals: dict[str, int] = dict.fromkeys((LOG_LOSS, BRIER_SCORE, ENTROPY), 0)
         self.impossible = 0  # labels of probability 0: the NLL is then infinite
         self.classwise = ClasswiseCounts(num_classes, bins)
 
@@ -128,13 +128,13 @@ class _Counts:
         self.width.add_samples(width_index(summary.confidence, bins), summary.correct, parts)
         self.ranking.append((cell_of(summary.odds), summary.correct, *parts))
         loss = -summary.label_log_prob
-        self.totals[SCORE] += exact_sum(summary.brier)
+        self.totals[BRIER_SCORE] += exact_sum(summary.brier)
         self.totals[ENTROPY] += exact_sum(summary.entropy)
         if p.num_samples and np.isinf(loss.max()):
             finite = loss[np.isfinite(loss)]
             self.impossible += len(loss) - len(finite)
             loss = finite
-        self.totals[LOSS] += exact_sum(loss)
+        self.totals[LOG_LOSS] += exact_sum(loss)
 
     def add(self, other: _Counts) -> None:
         """Add another's counts to these."""
@@ -307,7 +307,7 @@ class Accumulator:
         scale = self.num_samples << 2 * HALF_BITS
         means = {name: total / scale for name, total in self._counts.totals.items()}
         if self._counts.impossible:
-            means[LOSS] = math.inf
+            means[LOG_LOSS] = math.inf
         return Streamed(means, self.width_bins(), self.histogram(), self._counts.classwise)
 
     def result(self, *, norm: float = 1, binning: Binning = "width") -> dict[str, float]:

@@ -276,9 +276,11 @@ def _counts(now: Status, workers: int = 1) -> str:
 
 def _tables(chosen: Study, table: Any) -> str:
     """The ECE by objective and calibrator, on the test samples and on each shift."""
+    from calibrant.metrics._registry import CALIBRATION_ERROR
     from calibrant.results import pivot
 
-    metric = "ece" if "ece" in chosen.evaluation.metrics else next(iter(chosen.evaluation.metrics))
+    measured = chosen.evaluation.metrics
+    metric = CALIBRATION_ERROR if CALIBRATION_ERROR in measured else next(iter(measured))
     several = [n for n in ("data", "model") if len({getattr(r, n) for r in chosen.runs}) > 1]
     shown = []
     for part in ("test", *chosen.evaluation.shifts):

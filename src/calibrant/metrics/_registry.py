@@ -286,8 +286,8 @@ METRICS: dict[str, Metric] = {
 }
 
 # The one metric of its kind where a sentence or a rule needs just one.
-ACCURACY, LOSS, SCORE = "accuracy", "nll", "brier"
-CALIBRATION, RANKING, CONFIDENCE, ENTROPY = "ece", "auroc", "mean_confidence", "mean_entropy"
+ACCURACY, LOG_LOSS, BRIER_SCORE = "accuracy", "nll", "brier"
+CALIBRATION_ERROR, RANKING, CONFIDENCE, ENTROPY = "ece", "auroc", "mean_confidence", "mean_entropy"
 
 
 def default_metrics(place: Place) -> tuple[str, ...]:

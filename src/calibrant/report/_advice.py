@@ -11,12 +11,13 @@ from calibrant.calibrators import Selection, TemperatureScaling, select_calibrat
 from calibrant.calibrators._composite import out_of_fold
 from calibrant.calibrators._selection import NONE
 from calibrant.inference import Difference, paired_differences
+from calibrant.metrics._registry import ACCURACY, CALIBRATION_ERROR, LOG_LOSS, RANKING
 from calibrant.predictions import Confidences, Predictions
 
 FOLDS = 5
 # Fewer samples than this are not worth a fit.
 LEAST_SAMPLES = 50
-JUDGED = ("ece", "nll", "auroc", "accuracy")
+JUDGED = (CALIBRATION_ERROR, LOG_LOSS, RANKING, ACCURACY)
 # Candidates by the most scores (samples × classes) for which they are quick.
 QUICK = ("temperature", "ensemble_temperature")
 BY_SIZE: tuple[tuple[float, tuple[str, ...] | None], ...] = (
@@ -81,7 +82,7 @@ def advise(
     values, found = paired_differences(
         {"after": after, "before": p},
         JUDGED,
-        options={"ece": {"bins": bins}},
+        options={CALIBRATION_ERROR: {"bins": bins}},
         level=level,
         replicates=replicates,
         seed=seed,

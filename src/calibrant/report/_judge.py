@@ -10,6 +10,7 @@ from typing import Any
 from calibrant._core.checks import InputError, refuse
 from calibrant._measure import Comparison, Panel, compare, measure
 from calibrant.inference import Resampling, ece_test
+from calibrant.metrics._registry import CALIBRATION_ERROR
 from calibrant.metrics._sample import check_measurable
 from calibrant.predictions import Confidences, Predictions
 from calibrant.report._advice import Advice, advise
@@ -98,7 +99,9 @@ def _judged(
     panel = measure(p, **vars(settings))
     advice = advise(p, **vars(settings))
     test = ece_test(p, bins=settings.bins, seed=settings.seed)
-    verdict = verdict_of(p, gap_interval(p, settings.level), panel.interval("ece"), test, advice)
+    verdict = verdict_of(
+        p, gap_interval(p, settings.level), panel.interval(CALIBRATION_ERROR), test, advice
+    )
     return Judged(name, p, panel, advice, verdict, best, live)
 
 

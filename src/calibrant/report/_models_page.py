@@ -9,6 +9,7 @@ from calibrant import metrics as m
 from calibrant._core.formatting import show, show_bounds, show_p
 from calibrant._measure import Comparison
 from calibrant.inference import Difference, Interval
+from calibrant.metrics._registry import ACCURACY, CALIBRATION_ERROR, CONFIDENCE, LOG_LOSS
 from calibrant.predictions import Confidences, Predictions
 from calibrant.report._advice import FOLDS
 from calibrant.report._cases import class_name, confident_mistakes, sample_ids, worst_classes
@@ -97,7 +98,7 @@ def _who_wins(found: Comparison) -> list[Html]:
             f". The ECE differs by {_shown(d)} ({_bounds(d)}).",
         )
         for d in found.differences
-        if d.metric == "ece"
+        if d.metric == CALIBRATION_ERROR
     ]
     return [*lines, tag("p", found.summary())]
 
@@ -196,13 +197,13 @@ def _readout_row(index: int, j: Judged, reach: float) -> list[object]:
         output = tag("output", shown, data_model=index, data_metric=metric, aria_live="off")
         return tag("td", output, class_="number")
 
-    nll = show(j.panel["nll"], percent=False) if isinstance(j.p, Predictions) else "–"
+    nll = show(j.panel[LOG_LOSS], percent=False) if isinstance(j.p, Predictions) else "–"
     return [
         row_name(_swatch(index), name_of(j.name)),
-        live("ece", show(j.panel["ece"], percent=True)),
+        live("ece", show(j.panel[CALIBRATION_ERROR], percent=True)),
         live("nll", nll),
-        live("confidence", show(j.panel["mean_confidence"], percent=True)),
-        live("accuracy", show(j.panel["accuracy"], percent=True)),
+        live("confidence", show(j.panel[CONFIDENCE], percent=True)),
+        live("accuracy", show(j.panel[ACCURACY], percent=True)),
         tag("td", _jump(j.best, reach), class_="number"),
     ]
 

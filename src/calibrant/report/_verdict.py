@@ -11,6 +11,7 @@ import numpy as np
 from calibrant._core.formatting import show_p
 from calibrant.inference import CalibrationTest, Difference, Interval
 from calibrant.metrics._binned import wilson_interval
+from calibrant.metrics._registry import ACCURACY, CALIBRATION_ERROR, LOG_LOSS, RANKING
 from calibrant.predictions import Confidences, Predictions
 from calibrant.report._advice import FOLDS, Advice
 
@@ -170,12 +171,13 @@ def _what_to_do(advice: Advice) -> str:
 
 
 def _gain(advice: Advice) -> str:
-    ece, nll = advice.differences["ece"], advice.differences["nll"]
-    before, after = advice.values["before"], advice.values["after"]
+    ece, nll = advice.differences[CALIBRATION_ERROR], advice.differences[LOG_LOSS]
+    values = [advice.values[when] for when in ("before", "after")]
+    eces = " to ".join(_percent(row[CALIBRATION_ERROR], 2) for row in values)
+    nlls = " to ".join(_nats(row[LOG_LOSS]) for row in values)
     text = (
-        f"On samples it was not fitted to, the ECE goes from {_percent(before['ece'], 2)} to "
-        f"{_percent(after['ece'], 2)} ({_change(ece)}), the NLL from {_nats(before['nll'])} to "
-        f"{_nats(after['nll'])} ({_change(nll, percent=False)})."
+        f"On samples it was not fitted to, the ECE goes from {eces} ({_change(ece)}), the NLL "
+        f"from {nlls} ({_change(nll, percent=False)})."
     )
     unsure = [name for name, d in (("ECE", ece), ("NLL", nll)) if d.low <= 0 <= d.high]
     if unsure:
@@ -185,7 +187,7 @@ def _gain(advice: Advice) -> str:
 
 def _cost(advice: Advice) -> str:
     assert advice.selection is not None
-    auroc, accuracy = advice.differences["auroc"], advice.differences["accuracy"]
+    auroc, accuracy = advice.differences[RANKING], advice.differences[ACCURACY]
     keeps = advice.selection.calibrator.keeps_argmax
     rest = "No predicted class changes." if keeps else f"Accuracy: {_change(accuracy)}."
     if math.isnan(auroc.value):

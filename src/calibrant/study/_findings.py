@@ -12,12 +12,13 @@ import pyarrow as pa
 from calibrant._core.checks import refuse
 from calibrant._core.formatting import natural_order, show, show_p
 from calibrant.metrics import METRICS
+from calibrant.metrics._registry import CALIBRATION_ERROR, LOG_LOSS
 from calibrant.results import RunComparison, compare_runs, summarise_runs
 from calibrant.study._execute import TEST
 from calibrant.study._spec import NONE, Study
 
 SURE = 0.05
-SPOKEN_OF = ("ece", "nll")
+SPOKEN_OF = (CALIBRATION_ERROR, LOG_LOSS)
 Pair = tuple[str, str]  # objective and calibrator
 Place = tuple[str, str]  # data and network
 Values = Mapping[Pair, Mapping[int, float]]  # by seed
@@ -94,16 +95,16 @@ def _of_study(study: Study, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _sentences(places: Mapping[tuple[str, str], Values], baseline: str | None) -> list[str]:
-    ece = {part: values for (part, metric), values in places.items() if metric == "ece"}
+    ece = {part: values for (part, metric), values in places.items() if metric == CALIBRATION_ERROR}
     test = ece.pop(TEST, {})
     raw = {pair: values for pair, values in test.items() if pair[1] == NONE}
     repaired = {pair: values for pair, values in test.items() if pair[1] != NONE}
-    nll = places.get((TEST, "nll"), {})
+    nll = places.get((TEST, LOG_LOSS), {})
     asked = [
-        ("Without post-hoc calibration", "ece", raw),
-        ("With post-hoc calibration", "ece", repaired),
-        ("Of all", "nll", nll),
-        *((f"On {part}", "ece", ece[part]) for part in sorted(ece, key=natural_order)),
+        ("Without post-hoc calibration", CALIBRATION_ERROR, raw),
+        ("With post-hoc calibration", CALIBRATION_ERROR, repaired),
+        ("Of all", LOG_LOSS, nll),
+        *((f"On {part}", CALIBRATION_ERROR, ece[part]) for part in sorted(ece, key=natural_order)),
     ]
     said = [_best(*question, baseline) for question in asked]
     found = [sentence for sentence in said if sentence]

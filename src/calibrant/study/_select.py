@@ -16,14 +16,22 @@ from calibrant._core.checks import CalibrationWarning, check_choice, is_number, 
 from calibrant._core.formatting import show
 from calibrant.calibrators import Calibrator
 from calibrant.calibrators._composite import out_of_fold
+from calibrant.metrics import default_metrics
+from calibrant.metrics._registry import (
+    ACCURACY,
+    BRIER_SCORE,
+    CALIBRATION_ERROR,
+    LOG_LOSS,
+    RANKING,
+)
 from calibrant.predictions import Predictions
 from calibrant.results import RunComparison, Store, compare_runs, pareto_front
 from calibrant.study._execute import CALIBRATION, TEST, evaluate, file_name
 from calibrant.study._spec import Evaluation, Run, Study
 
 FOLDS = 5
-JUDGED = ("accuracy", "nll", "brier", "ece", "auroc")
-SCORES = ("nll", "brier")
+JUDGED = default_metrics("train")
+SCORES = (LOG_LOSS, BRIER_SCORE)
 
 
 @dataclass(frozen=True)
@@ -81,7 +89,9 @@ class Choice:
         ]
         lines += [
             f"  {c.name}: "
-            + ", ".join(f"{n} {_shown(n, c.validation[n])}" for n in ("accuracy", "ece", "auroc"))
+            + ", ".join(
+                f"{n} {_shown(n, c.validation[n])}" for n in (ACCURACY, CALIBRATION_ERROR, RANKING)
+            )
             for c in self.frontier
         ]
         return "\n".join(lines)
@@ -103,7 +113,7 @@ def _sure(choice: Choice) -> str:
 
 
 def select(
-    study: Study, out: str | Path, *, score: str = "nll", within: float = 0.01
+    study: Study, out: str | Path, *, score: str = LOG_LOSS, within: float = 0.01
 ) -> list[Choice]:
     """Choose objective and calibrator for each data set and network of a finished study.
 
@@ -152,17 +162,19 @@ def _choose(
     if not candidates:
         rule = "must have a seed whose runs are all finished"
         raise refuse("study", rule, "got none", "Run calibrant study run first.")
-    accuracy = np.array([c.validation["accuracy"] for c in candidates])
+    accuracy = np.array([c.validation[ACCURACY] for c in candidates])
     fit = [c for c, a in zip(candidates, accuracy, strict=True) if a >= accuracy.max() - within]
     ranked = sorted(fit, key=lambda c: (c.score, c.name))
-    points = np.array([[c.validation[n] for n in ("accuracy", "ece", "auroc")] for c in candidates])
+    points = np.array(
+        [[c.validation[n] for n in (ACCURACY, CALIBRATION_ERROR, RANKING)] for c in candidates]
+    )
     front = pareto_front(points, maximise=[True, False, True])
     frontier = [c for c, on in zip(candidates, front, strict=True) if on]
     second = ranked[1] if len(ranked) > 1 else None
     comparison = None
     if second is not None:
         comparison = compare_runs(ranked[0].scores, second.scores, paired=True)
-    frontier.sort(key=lambda c: c.validation["ece"])
+    frontier.sort(key=lambda c: c.validation[CALIBRATION_ERROR])
     return Choice(
         ranked[0],
         second,
