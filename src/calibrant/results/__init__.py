@@ -10,7 +10,8 @@ from calibrant.results._statistics import (
     within_subject_sem,
 )
 from calibrant.results._store import Store, read_all
-from calibrant.results._tables import Cell, ResultTable, pivot
+from calibrant.results._table import Cell, ResultTable
+from calibrant.results._tables import pivot
 
 __all__ = [
     "Cell",

@@ -1,258 +1,23 @@
-"""Tables of repeated runs: one metric, mean ± spread over seeds, best cells, significance markers.
-
-``pivot`` turns the tidy table of a study into a ``ResultTable``, which prints for the terminal and
-renders as Markdown, LaTeX, CSV and data.
-"""
+"""From the rows of all runs to a table of means: pivot, order, significance marks."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from calibrant._core.checks import check_choice, check_fraction, near_name, refuse
-from calibrant._core.formatting import json_number, natural_order, straight
+from calibrant._core.formatting import natural_order
 from calibrant.metrics import METRICS
 from calibrant.results import compare_runs, summarise_runs
 
 if TYPE_CHECKING:
     import pyarrow as pa
+from calibrant.results._table import Cell, Key, Place, ResultTable, joined, number
 
 __all__ = ["Cell", "ResultTable", "pivot"]
-
-Key = tuple[Any, ...]  # the values of the row (or column) variables
-Place = tuple[Key, Key]  # a row and a column
-
-MISSING = "–"
 OWN_COLUMNS = ("metric", "value", "mean", "std", "sem", "count", "best", "mark", "p_value")
-
-
-@dataclass(frozen=True)
-class Cell:
-    """The runs of one cell, as fractions, not percentages.
-
-    ``mark`` is ▲ ▼ (significantly higher, lower than the baseline), △ ▽ (higher, lower) or empty;
-    ``p_value`` is that of the test, NaN if there was none.
-    """
-
-    mean: float
-    spread: float
-    count: int
-    values: tuple[float, ...] = ()
-    best: bool = False
-    mark: str = ""
-    p_value: float = math.nan
-
-
-@dataclass(frozen=True)
-class ResultTable:
-    """One metric by rows and columns, created by ``pivot``; ``print`` shows it.
-
-    ``cells`` holds what there is by (row, column), each a tuple of the values of its variables;
-    ``table["focal", "digits"]`` finds a cell. ``fixed`` are the columns that have one value.
-    ``to_text``, ``to_markdown`` and ``to_latex`` round, and show percentages where they are
-    customary; ``to_csv``, ``to_dict`` and ``to_arrow`` give unrounded fractions.
-    """
-
-    metric: str
-    rows: tuple[str, ...]
-    cols: tuple[str, ...]
-    row_keys: tuple[Key, ...]
-    col_keys: tuple[Key, ...]
-    cells: Mapping[Place, Cell]
-    fixed: Mapping[str, Any]
-    spread: str = "std"
-    better: str = "neither"
-    best: str | None = "row"
-    baseline: Key | None = None
-    alpha: float = 0.05
-
-    def __getitem__(self, place: tuple[Any, Any]) -> Cell:
-        row, col = (key if isinstance(key, tuple) else (key,) for key in place)
-        try:
-            return self.cells[row, col]
-        except KeyError:
-            raise KeyError(f"no runs of {_joined(row)}, {_joined(col)} in this table") from None
-
-    @property
-    def percent(self) -> bool:
-        """Whether printed numbers are per cent."""
-        return self.metric in METRICS and METRICS[self.metric].percent
-
-    @property
-    def title(self) -> str:
-        """One line that describes the numbers."""
-        label = METRICS[self.metric].label if self.metric in METRICS else self.metric
-        unit = " (%)" if self.percent else ""
-        counts = sorted({cell.count for cell in self.cells.values()})
-        over = f"mean ± {self.spread} over {counts[0]} seeds"
-        if counts[-1] == 1:
-            over = "one seed"
-        elif len(counts) > 1:
-            over = f"mean ± {self.spread} over n seeds"
-        direction = f"; {self.better} is better" if self.better != "neither" else ""
-        return f"{label}{unit}, {over}{direction}"
-
-    @property
-    def notes(self) -> list[str]:
-        """The lines below the table: what is fixed and what the marks mean."""
-        fixed = ", ".join(f"{name} = {_shown(value)}" for name, value in self.fixed.items())
-        notes = [fixed] if fixed else []
-        if self.baseline is not None:
-            notes += [
-                f"▲ ▼ higher, lower than {_joined(self.baseline)}: two-sample t-test, "
-                f"p < {self.alpha:g}, not corrected for the number of cells",
-                "△ ▽ higher, lower, not significant",
-            ]
-        return notes
-
-    def __str__(self) -> str:
-        return self.to_text()
-
-    def to_text(self, *, color: bool = False) -> str:
-        """Aligned text for the terminal. The best cells are bold in colour, otherwise marked *."""
-        labels = [self.rows, *([_shown(value) for value in key] for key in self.row_keys)]
-        columns = [straight(list(map(_clean, column))) for column in zip(*labels, strict=True)]
-        columns += [self._column_text(col, color=color) for col in self.col_keys]
-        lines = ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
-        notes = [_clean(note) for note in self.notes]
-        if not color and any(cell.best for cell in self.cells.values()):
-            notes.append(f"* best of the {self.best}")
-        return "\n".join([_clean(self.title), "", *lines, *([""] if notes else []), *notes])
-
-    def _column_text(self, col: Key, *, color: bool) -> list[str]:
-        """A column with its head; means, spreads, marks and counts stand below one another."""
-        cells = [self.cells.get((row, col)) for row in self.row_keys]
-        parts = [self._parts(cell) for cell in cells]
-        best = [cell is not None and cell.best for cell in cells]
-        stars = ["*" * (flag and not color) for flag in best]
-        means, spreads, marks, counts = map(list, zip(*parts, strict=True))
-        numbers = [
-            mean + spread
-            for mean, spread in zip(straight(means, right=True), straight(spreads), strict=True)
-        ]
-        blocks = (numbers, straight(stars), straight(marks), straight(counts, right=True))
-        lines = straight([_clean(_joined(col)), *map("".join, zip(*blocks, strict=True))])
-        if color:
-            width = len(numbers[0])
-            for i in (i for i, flag in enumerate(best, start=1) if flag):
-                lines[i] = f"\x1b[1m{lines[i][:width]}\x1b[0m{lines[i][width:]}"
-        return lines
-
-    def _parts(self, cell: Cell | None) -> tuple[str, str, str, str]:
-        """Mean, spread, mark and count as printed, each empty where there is nothing to say."""
-        if cell is None:
-            return MISSING, "", "", ""
-        spread = "" if math.isnan(cell.spread) else f" ± {_number(cell.spread, self.percent)}"
-        differ = len({cell.count for cell in self.cells.values()}) > 1
-        mark = f" {cell.mark}" if cell.mark else ""
-        return _number(cell.mean, self.percent), spread, mark, f" (n={cell.count})" * differ
-
-    def to_markdown(self) -> str:
-        """A table of GitHub's Markdown, with the title above and the notes below."""
-        head = [*self.rows, *map(_joined, self.col_keys)]
-        rule = [":---"] * len(self.rows) + ["---:"] * len(self.col_keys)
-        body = [
-            [*(_in_markdown(_shown(value)) for value in row), *self._cells_of(row, "**{}**")]
-            for row in self.row_keys
-        ]
-        lines = [[_in_markdown(name) for name in head], rule, *body]
-        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        return "\n\n".join([_in_markdown(self.title), table, *map(_in_markdown, self.notes)])
-
-    def to_latex(self) -> str:
-        r"""A tabular with booktabs' rules; marks need amssymb. Title and notes follow in small."""
-        head = [*self.rows, *map(_joined, self.col_keys)]
-        lines = [
-            [
-                *(_in_latex(_shown(value)) for value in row),
-                *map(_latex_numbers, self._cells_of(row, r"\textbf{{{}}}")),
-            ]
-            for row in self.row_keys
-        ]
-        notes = ". ".join([self.title, *self.notes])
-        return "\n".join(
-            [
-                f"\\begin{{tabular}}{{{'l' * len(self.rows)}{'r' * len(self.col_keys)}}}",
-                r"\toprule",
-                " & ".join(map(_in_latex, head)) + r" \\",
-                r"\midrule",
-                *(" & ".join(line) + r" \\" for line in lines),
-                r"\bottomrule",
-                r"\end{tabular}",
-                "",
-                rf"{{\footnotesize {_in_latex(notes)}.\par}}",
-            ]
-        )
-
-    def _cells_of(self, row: Key, bold: str) -> list[str]:
-        """The printed cells of a row, the best ones in ``bold``."""
-        shown = []
-        for col in self.col_keys:
-            cell = self.cells.get((row, col))
-            mean, spread, mark, count = self._parts(cell)
-            number = bold.format(mean + spread) if cell and cell.best else mean + spread
-            shown.append(f"{number}{mark}{count}")
-        return shown
-
-    def _long(self) -> list[dict[str, Any]]:
-        """One record per cell, including missing ones."""
-        empty = Cell(math.nan, math.nan, 0)
-        records = []
-        for row in self.row_keys:
-            for col in self.col_keys:
-                cell = self.cells.get((row, col), empty)
-                names = dict(zip((*self.rows, *self.cols), (*row, *col), strict=True))
-                numbers = {"mean": cell.mean, self.spread: cell.spread, "count": cell.count}
-                rest = {"best": cell.best, "mark": cell.mark, "p_value": cell.p_value}
-                records.append({"metric": self.metric, **names, **numbers, **rest})
-        return records
-
-    def to_csv(self) -> str:
-        """One line per cell: names, mean, spread, count, unrounded; undefined values are empty."""
-        import pyarrow as pa
-        from pyarrow import csv
-
-        sink = pa.BufferOutputStream()
-        names = [*self.rows, *self.cols, "mean", self.spread, "count"]
-        csv.write_csv(self.to_arrow().select(names), sink)
-        text: str = sink.getvalue().to_pybytes().decode()
-        return text
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; undefined values are None, infinite ones the string "inf"."""
-        cells = [
-            {name: _as_json(value) for name, value in record.items() if name != "metric"}
-            for record in self._long()
-        ]
-        return {
-            "metric": self.metric,
-            "better": self.better,
-            "spread": self.spread,
-            "rows": list(self.rows),
-            "cols": list(self.cols),
-            "fixed": dict(self.fixed),
-            "baseline": None if self.baseline is None else list(self.baseline),
-            "alpha": self.alpha,
-            "cells": cells,
-        }
-
-    def to_arrow(self) -> pa.Table:
-        """One row per cell: metric, names, mean, spread, count, best, mark, p_value."""
-        import pyarrow as pa
-
-        records = self._long()
-        floats = ("mean", self.spread, "p_value")
-        columns = {name: [record[name] for record in records] for name in records[0]}
-        return pa.table(
-            {
-                name: pa.array(column, pa.float64(), from_pandas=True)  # NaN becomes null
-                if name in floats
-                else pa.array(column)
-                for name, column in columns.items()
-            }
-        )
 
 
 def pivot(  # noqa: PLR0913 - all but the first are keywords
@@ -351,9 +116,6 @@ def pivot(  # noqa: PLR0913 - all but the first are keywords
         alpha,
     )
     return replace(result, cells=_with_best(result))
-
-
-# --- from the tidy table to cells -------------------------------------------------------------
 
 
 def _names(argument: str, given: str | Sequence[str]) -> tuple[str, ...]:
@@ -474,7 +236,7 @@ def _runs_by_cell(
         if (row, col, seed) in runs:
             other = runs[row, col, seed]
             of_runs = f" of the runs {other!r} and {run!r}" if other != run else ""
-            got = f"got two for {_joined((*row, *col))} and seed {seed}{of_runs}"
+            got = f"got two for {joined((*row, *col))} and seed {seed}{of_runs}"
             advice = "Drop one; for one of several runs, pass where={'run': …}."
             raise refuse("table", "must have one value per seed in each cell", got, advice)
         runs[row, col, seed] = run
@@ -510,9 +272,9 @@ def _baseline(given: Any, keys: tuple[Key, ...]) -> Key | None:
         return None
     key = tuple(given) if isinstance(given, tuple | list) else (given,)
     if key not in keys:
-        known = list(map(_joined, keys))
+        known = list(map(joined, keys))
         rule = "must be a value of the columns, or of the rows with baseline_axis='rows'"
-        raise refuse("baseline", rule, f"got {given!r}", near_name(_joined(key), known))
+        raise refuse("baseline", rule, f"got {given!r}", near_name(joined(key), known))
     return key
 
 
@@ -550,78 +312,7 @@ def _with_best(table: ResultTable) -> dict[Place, Cell]:
     for key in (table.row_keys, table.col_keys)[axis]:
         group = [p for p in cells if p[axis] == key and not math.isnan(cells[p].mean)]
         if len(group) > 1:
-            top = _number(pick(cells[p].mean for p in group), table.percent)
+            top = number(pick(cells[p].mean for p in group), table.percent)
             for p in group:
-                cells[p] = replace(cells[p], best=_number(cells[p].mean, table.percent) == top)
+                cells[p] = replace(cells[p], best=number(cells[p].mean, table.percent) == top)
     return cells
-
-
-# --- how cells look ---------------------------------------------------------------------------
-
-
-def _number(value: float, percent: bool) -> str:  # noqa: FBT001
-    """A number as tables print it, without the sign of the unit.
-
-    >>> _number(0.12345, True), _number(-0.00001, False), _number(float("nan"), True)
-    ('12.35', '0.0000', 'undefined')
-    """
-    if math.isnan(value):
-        return "undefined"
-    return f"{100 * value:z.2f}" if percent else f"{value:z.4f}"
-
-
-def _shown(value: Any) -> str:
-    return MISSING if value is None else str(value)
-
-
-def _as_json(value: Any) -> Any:
-    return json_number(value) if isinstance(value, float) else value
-
-
-def _joined(key: Key) -> str:
-    return " / ".join(map(_shown, key))
-
-
-def _clean(text: str) -> str:
-    """One line that moves no cursor: what cannot be printed becomes a space."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
-
-
-def _escaper(table: Mapping[str, str]) -> Callable[[str], str]:
-    codes = {ord(letter): escaped for letter, escaped in table.items()}
-    return lambda text: _clean(text).translate(codes)
-
-
-_in_markdown = _escaper({letter: f"\\{letter}" for letter in "\\`*_{}[]<>#|~&$"})
-
-LATEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "_": r"\_",
-    "%": r"\%",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "[": "{[}",
-    "]": "{]}",
-    "*": "{*}",  # after a line's end these would be its options
-    "±": r"$\pm$",
-    "▲": r"$\blacktriangle$",
-    "▼": r"$\blacktriangledown$",
-    "△": r"$\vartriangle$",
-    "▽": r"$\triangledown$",
-    MISSING: "--",
-}
-_in_latex = _escaper(LATEX)
-
-
-def _latex_numbers(cell: str) -> str:
-    """A printed cell with its signs set as mathematics."""
-    signs = {sign: LATEX[sign] for sign in "±▲▼△▽"} | {"-": "$-$", MISSING: LATEX[MISSING]}
-    return cell.translate({ord(sign): mathematics for sign, mathematics in signs.items()})
