@@ -34,7 +34,7 @@ from calibrant.calibrators import (
     automatic,
     select_calibrator,
 )
-from calibrant.calibrators._temperature import soft_binned_ece
+from calibrant.calibrators._soft_ece import soft_binned_ece
 from tests.conftest import CASES, draw
 
 

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from calibrant import InputError, Predictions, metrics, streaming
 from calibrant._core import arrays
-from calibrant.streaming import Accumulator, accumulate_parquet, exact_sum
+from calibrant.streaming import Accumulator, accumulate_parquet
+from calibrant.streaming._counts import exact_sum
 from tests.conftest import CASES, draw
 
 PANEL = metrics.default_metrics("panel")

@@ -17,8 +17,9 @@ from calibrant._core import stopping as _stopping  # noqa: F401
 from calibrant._core.checks import InputError
 from calibrant._core.version import __version__
 from calibrant._measure import Comparison, FitSummary, Panel, compare, fit_summary, measure
+from calibrant._scores import Scores
 from calibrant.calibrators import load_calibrator
-from calibrant.predictions import Confidences, Predictions, Scores, load
+from calibrant.predictions import Confidences, Predictions, load
 
 if TYPE_CHECKING:
     from calibrant import losses

@@ -13,8 +13,9 @@ import numpy as np
 from calibrant._core.arrays import Float, Float64, Int
 from calibrant._core.checks import CalibrationWarning, check_count, near_name, refuse
 from calibrant._core.extras import import_extra
+from calibrant._scores import Scores
 from calibrant.calibrators import CALIBRATORS, Calibrator
-from calibrant.predictions import Predictions, Scores
+from calibrant.predictions import Predictions
 
 # ruff: noqa: E402 - whoever lacks the package reads how to get it, not where an import failed
 import_extra("sklearn.frozen", "calibrant.sklearn")

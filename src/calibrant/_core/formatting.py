@@ -103,3 +103,12 @@ def json_number(value: float) -> float | str | None:
     if math.isnan(value):
         return None
     return value if math.isfinite(value) else str(value)
+
+
+def in_samples(count: int) -> str:
+    """A number of samples in words.
+
+    >>> in_samples(1), in_samples(2000)
+    ('1 sample', '2,000 samples')
+    """
+    return "1 sample" if count == 1 else f"{count:,} samples"

@@ -12,6 +12,7 @@ import numpy as np
 from calibrant._core import row_summary
 from calibrant._core.arrays import Float, Float64, Int, over_chunks, to_numpy
 from calibrant._core.checks import InputError, near_name, refuse
+from calibrant._core.row_sweeps import NARROW_CLASSES
 
 # Softmax outputs in float16 or float32, or rounded to four decimals, still pass.
 SUM_TOLERANCE = 1e-3
@@ -126,7 +127,7 @@ def _bad_logit(value: Any, row: int) -> InputError:
 
 def check_probs(probs: Float) -> tuple[Int | None, Float64]:
     """Reject rows that are not probabilities; return predicted classes (if cheap) and sums."""
-    wide = probs.shape[1] > row_summary.NARROW_CLASSES
+    wide = probs.shape[1] > NARROW_CLASSES
     predicted = np.empty(len(probs), dtype=np.int64) if wide else None
     sums = np.empty(len(probs))
 

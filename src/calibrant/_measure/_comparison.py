@@ -10,11 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from calibrant import metrics as m
 from calibrant._core.checks import check_bins, check_choice, check_fraction, check_norm, refuse
-from calibrant._core.formatting import aligned, in_html, json_number, show, show_bounds, show_p
+from calibrant._core.formatting import (
+    aligned,
+    in_html,
+    in_samples,
+    json_number,
+    show,
+    show_bounds,
+    show_p,
+)
 from calibrant._measure._panel import names_for, options_by_metric
 from calibrant.inference import Difference, paired_differences
 from calibrant.metrics._binning import Binning
-from calibrant.predictions import Confidences, Predictions, in_samples
+from calibrant.predictions import Confidences, Predictions
 
 if TYPE_CHECKING:
     import pyarrow as pa

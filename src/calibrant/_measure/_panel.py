@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from calibrant import inference
 from calibrant import metrics as m
 from calibrant._core.checks import check_bins, check_choice, check_norm, refuse
-from calibrant._core.formatting import aligned, in_html, json_number, show, show_bounds
+from calibrant._core.formatting import aligned, in_html, in_samples, json_number, show, show_bounds
 from calibrant._core.memory import check_size
 from calibrant.inference import Interval
 from calibrant.metrics._binning import Binning
 from calibrant.metrics._sample import check_measurable
-from calibrant.predictions import Confidences, Predictions, in_samples
+from calibrant.predictions import Confidences, Predictions
 from calibrant.streaming import Accumulator
 
 if TYPE_CHECKING:

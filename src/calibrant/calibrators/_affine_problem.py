@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -22,8 +22,8 @@ from calibrant._core.arrays import (
 from calibrant._core.checks import (
     ConvergenceError,
 )
+from calibrant.calibrators._affine_blocks import Blocks, Root
 from calibrant.calibrators._descent import Product, descend, newton
-from calibrant.calibrators._maps import TINY
 from calibrant.calibrators._ops import NumpyOps
 from calibrant.calibrators._scores import label_logits, logit_chunk, working_dtype
 from calibrant.calibrators._tempered import LARGEST_EXPONENT, Tempered, mean
@@ -229,7 +229,7 @@ class Problem:
         """
         factor = self.penalties(penalty)
         at_zero, *curvature = self.start
-        root = _Root.of(curvature, factor, dense=self.dense)
+        root = Root.of(curvature, factor, dense=self.dense)
         first = root.size(at_zero)  # the penalty is flat there
         goal = max((tolerance or TOLERANCE[self.dtype]) * first, ROUNDING)
 
@@ -297,7 +297,7 @@ class Problem:
         found: Float64 = np.sum(over_chunks(work, *self.p.scores.shape), axis=0)
         return found
 
-    def blocks_at(self, theta: Float64, factor: Float64) -> _Blocks:
+    def blocks_at(self, theta: Float64, factor: Float64) -> Blocks:
         """The curvature at theta of each row of a full D and its offset.
 
         Of many samples every so many will do: it only guides.
@@ -312,7 +312,7 @@ class Problem:
         wide = np.concatenate([f, np.ones((len(f), 1))], axis=1)
         blocks = np.stack([(wide * column[:, None]).T @ wide for column in q.T])
         held = np.concatenate([factor[:-k].reshape(k, k), factor[-k:, None]], axis=1)
-        return _Blocks.of(blocks, held)
+        return Blocks.of(blocks, held)
 
 
 def _counted(labels: Int, weights: Float64, num_classes: int) -> Float64:
@@ -330,66 +330,6 @@ def _softmax(e: Float) -> Float:
     """Rows of exponentials divided by their sums."""
     share: Float = e / e.sum(axis=1, keepdims=True)
     return share
-
-
-@dataclass(frozen=True)
-class _Blocks:
-    """Inverse curvature of each row of a full D with its offset, (K, K + 1, K + 1)."""
-
-    inverses: Float64
-
-    @classmethod
-    def of(cls, blocks: Float64, held: Float64) -> _Blocks:
-        eye = np.eye(blocks.shape[1])
-        total = blocks + 2 * held[:, :, None] * eye
-        size = np.maximum(np.einsum("kii->k", total), TINY)[:, None, None]
-        return cls(np.linalg.inv(total + 1e-13 * size * eye))
-
-    def inverse(self, g: Float64) -> Float64:
-        k = len(self.inverses)
-        rows = np.concatenate([g[:-k].reshape(k, k), g[-k:, None]], axis=1)
-        out = np.matmul(self.inverses, rows[:, :, None])[:, :, 0]
-        return np.concatenate([out[:, :-1].ravel(), out[:, -1]])
-
-
-@dataclass(frozen=True)
-class _Root:
-    """The root L of about the curvature at the start, L L^T.
-
-    For a diagonal D the blocks of D_kk and b_k are taken whole; for a full one only the diagonal.
-    """
-
-    a: Float64  # of D
-    c: Float64  # from b to D
-    b: Float64  # of b
-    num: int
-
-    @classmethod
-    def of(cls, curvature: Sequence[Float64], factor: Float64, *, dense: bool) -> _Root:
-        square, cross, plain = curvature
-        k = len(plain)
-        high = square.ravel() + 2 * factor[:-k]
-        low = plain + 2 * factor[-k:]
-        tiny = 1e-12 * max(float(high.max()), float(low.max()), TINY)
-        a = np.sqrt(np.maximum(high, tiny))
-        c = np.zeros(len(a)) if dense else cross / a
-        b = np.sqrt(np.maximum(low - (0 if dense else c**2), np.maximum(1e-6 * low, tiny)))
-        return cls(a, c, b, k)
-
-    def size(self, g: Float64) -> float:
-        """The largest entry of a gradient in coordinates of curvature 1."""
-        return float(np.abs(self._scaled(g)).max())
-
-    def inverse(self, g: Float64) -> Float64:
-        u = self._scaled(g)
-        bias = u[-self.num :] / self.b
-        lower = 0 if not self.c.any() else self.c * bias
-        return np.concatenate([(u[: -self.num] - lower) / self.a, bias])
-
-    def _scaled(self, g: Float64) -> Float64:
-        x = g[: -self.num] / self.a
-        lower = 0 if not self.c.any() else self.c * x
-        return np.concatenate([x, (g[-self.num :] - lower) / self.b])
 
 
 def row_losses(problem: Problem, theta: Float64) -> Float64:

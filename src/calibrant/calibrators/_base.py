@@ -13,9 +13,10 @@ import numpy as np
 
 from calibrant._core.arrays import Bool, Float, Float64, over_chunks, to_floats, to_numpy
 from calibrant._core.checks import CalibrationWarning, InputError, NotFittedError, refuse
+from calibrant._scores import Scores
 from calibrant.calibrators._ops import NumpyOps
 from calibrant.calibrators._scores import logit_chunk
-from calibrant.predictions import Predictions, Scores
+from calibrant.predictions import Predictions
 
 # Scores give scores, predictions give predictions.
 Record = TypeVar("Record", bound=Scores)

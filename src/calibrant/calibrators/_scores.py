@@ -10,7 +10,8 @@ import numpy as np
 from calibrant._core.arrays import Float, Float64, over_chunks
 from calibrant._core.checks import refuse
 from calibrant._core.row_summary import snapped
-from calibrant.predictions import Predictions, Scores
+from calibrant._scores import Scores
+from calibrant.predictions import Predictions
 
 # Up to this many scores a pass in float64 is cheap, so nothing is lost to rounding.
 EXACT_ELEMENTS = 4_000_000

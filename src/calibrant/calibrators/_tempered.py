@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from calibrant._core.arrays import Float, Float64, dot, over_chunks
-from calibrant._core.row_summary import LOWEST_EXPONENT, NARROW_CLASSES
+from calibrant._core.row_sweeps import LOWEST_EXPONENT, NARROW_CLASSES
 from calibrant.calibrators._scores import label_logits, logit_chunk, working_dtype
 from calibrant.predictions import Predictions
 

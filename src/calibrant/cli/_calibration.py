@@ -11,6 +11,7 @@ from typing import Any
 
 from calibrant._core.checks import near_name, refuse
 from calibrant._core.files import replacing, same_file
+from calibrant._core.formatting import in_samples
 from calibrant._measure import Panel, measure
 from calibrant.calibrators import (
     CALIBRATORS,
@@ -24,7 +25,7 @@ from calibrant.cli._calibration_report import CalibrationReport
 from calibrant.cli._calibration_source import Progress, Source
 from calibrant.inference import Resampling
 from calibrant.metrics import default_metrics
-from calibrant.predictions import Predictions, in_samples
+from calibrant.predictions import Predictions
 
 AUTO = "auto"
 FOLDS = 5

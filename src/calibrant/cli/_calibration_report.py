@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from calibrant import metrics as m
-from calibrant._core.formatting import aligned, json_number, show, show_bounds
+from calibrant._core.formatting import aligned, in_samples, json_number, show, show_bounds
 from calibrant._measure import Panel
 from calibrant.calibrators import Calibrator, Selection
-from calibrant.predictions import in_samples
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ app.add_typer(data, name="data")
 def list_command() -> None:
     """List the data sets and shifted test sets."""
     from calibrant.data import DATASETS, SHIFTS
-    from calibrant.data._registry import checked_by
+    from calibrant.data._sources import checked_by
 
     table = Table("name", "kind", "download checked by", "what", box=None, pad_edge=False)
     for info in DATASETS.values():

@@ -15,7 +15,8 @@ import numpy as np
 
 from calibrant._core.arrays import Float, Float64, Int
 from calibrant._core.checks import check_bins, check_norm, refuse
-from calibrant._core.row_summary import Block, RowSummary, entry_probs
+from calibrant._core.row_summary import Block, entry_probs
+from calibrant._core.row_sweeps import RowSummary
 from calibrant.metrics._binning import width_index
 from calibrant.metrics._exact import ExactSums
 from calibrant.metrics._sample import all_classes

@@ -17,14 +17,8 @@ from calibrant.plots._confidence import (
     ece_uncertainty,
     risk_coverage,
 )
-from calibrant.plots._groups import (
-    bars,
-    coefficient_sensitivity,
-    effect_sizes,
-    lines,
-    pareto,
-    shift_levels,
-)
+from calibrant.plots._effects import effect_sizes
+from calibrant.plots._groups import bars, coefficient_sensitivity, lines, pareto, shift_levels
 from calibrant.plots._reliability import (
     classwise_reliability,
     ece_by_bins,

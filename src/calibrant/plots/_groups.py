@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calibrant._core.arrays import to_floats
 from calibrant._core.checks import check_choice, refuse
 from calibrant.plots._inputs import SPREAD_WORDS, check_spread, named, over_seeds
 from calibrant.plots._style import (
-    COLOURS,
     REFERENCE,
     axes,
     bar_style,
@@ -29,11 +27,10 @@ from calibrant.results import pareto_front
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+from calibrant.plots._effects import PAIR, numbers
 
 Values = Sequence[float] | float
 Series = Mapping[str, Mapping[Any, Values]]
-
-PAIR, TRIPLE = 2, 3
 
 
 def lines(
@@ -216,64 +213,6 @@ def bars(
     return ax
 
 
-def effect_sizes(
-    effects: Mapping[str, tuple[float, float, float]],
-    *,
-    xlabel: str = "effect size (Cohen's d)",
-    ax: Axes | None = None,
-) -> Axes:
-    """Effects with their intervals, one row each, and a line at zero.
-
-    Points are filled if the interval excludes 0 and hollow otherwise; a cross has no interval
-    (karandikar2021, Figure 1).
-
-    Parameters
-    ----------
-    effects
-        Name -> (effect, low, high). Bounds may be NaN. A non-finite effect is listed but not drawn.
-    xlabel
-        What the axis says.
-    ax
-        Axes to draw on; default: a new figure.
-
-    Examples
-    --------
-    >>> ax = effect_sizes({"S-AvUC": (2.1, 1.2, 3.0), "MMCE": (0.4, -0.5, 1.3)})
-    >>> [tick.get_text() for tick in ax.get_yticklabels()]
-    ['S-AvUC', 'MMCE']
-    """
-    advice = "Pass {'name': (effect, low, high)}."
-    found = {
-        name: _effect(name, given, advice)
-        for name, given in named("effects", effects, advice).items()
-    }
-    ax = axes(ax, size=(5.6, 1.2 + 0.4 * len(found)))
-    ax.axvline(0, color=REFERENCE, linestyle=(0, (4, 3)), linewidth=1.2)
-    for kind, (marker, face) in _EFFECT_KINDS.items():
-        rows = [(y, e) for y, e in enumerate(found.values()) if _effect_kind(*e) == kind]
-        if rows:
-            y = np.array([row for row, _ in rows])
-            middle, low, high = np.array([effect for _, effect in rows]).T
-            ax.errorbar(
-                middle,
-                y,
-                xerr=[middle - low, high - middle],
-                fmt=marker,
-                capsize=4,
-                color=COLOURS[0],
-                markerfacecolor=face,
-                markersize=7,
-                elinewidth=1.6,
-                label=kind,
-            )
-    ax.set_yticks(range(len(found)), [_effect_words(name, e[0]) for name, e in found.items()])
-    ax.set_ylim(len(found) - 0.5, -0.5)
-    finish(ax, xlabel, "")
-    ax.grid(visible=False, axis="y")
-    legend(ax)
-    return ax
-
-
 def pareto(
     points: Mapping[str, tuple[float, float]],
     *,
@@ -306,7 +245,7 @@ def pareto(
     """
     advice = "Pass {'name': (x, y)}."
     found = {
-        name: _numbers(f"points[{name!r}]", given, PAIR, advice)
+        name: numbers(f"points[{name!r}]", given, PAIR, advice)
         for name, given in named("points", points, advice).items()
     }
     if isinstance(better, str) or len(better) != PAIR:
@@ -337,9 +276,6 @@ def pareto(
     return ax
 
 
-# --- checks and words -------------------------------------------------------------------------
-
-
 def _points_of(name: str, points: object, advice: str) -> dict[Any, Any]:
     """The points of one line: x -> values."""
     if not isinstance(points, Mapping) or not points:
@@ -366,39 +302,3 @@ def _places(found: Mapping[str, Mapping[Any, Any]], *, logx: bool) -> dict[Any, 
 
 def _value_words(ylabel: str, *, percent: bool) -> str:
     return " ".join(filter(None, (shown(ylabel) if ylabel else "", "(%)" if percent else "")))
-
-
-def _numbers(where: str, given: Any, count: int, advice: str) -> tuple[float, ...]:
-    found = to_floats(given, where)
-    if found.shape != (count,):
-        raise refuse(where, f"must be {count} numbers", f"got the shape {found.shape}", advice)
-    return tuple(float(x) for x in found)
-
-
-def _effect(name: str, given: Any, advice: str) -> tuple[float, ...]:
-    effect, low, high = found = _numbers(f"effects[{name!r}]", given, TRIPLE, advice)
-    if low > high or effect < low or effect > high:  # never true of NaN
-        rule = "must have low <= effect <= high"
-        raise refuse(f"effects[{name!r}]", rule, f"got {found}", advice)
-    return found
-
-
-_EFFECT_KINDS = {
-    "interval excludes 0": ("o", COLOURS[0]),
-    "interval includes 0": ("o", "white"),
-    "no interval": ("X", COLOURS[0]),
-}
-
-
-def _effect_kind(effect: float, low: float, high: float) -> str:
-    if not math.isfinite(effect):
-        return "not drawn"
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return "no interval"
-    return "interval includes 0" if low <= 0 <= high else "interval excludes 0"
-
-
-def _effect_words(name: str, effect: float) -> str:
-    if math.isfinite(effect):
-        return shown(name)
-    return f"{shown(name)}\n({'no value' if math.isnan(effect) else 'infinite'})"

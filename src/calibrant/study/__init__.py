@@ -5,9 +5,10 @@ from calibrant.study._executors import Executor, Outcome
 from calibrant.study._findings import answer, findings
 from calibrant.study._local import Local
 from calibrant.study._ray import Ray
+from calibrant.study._records import Evaluation, Run
 from calibrant.study._run import Status, run_study, status
 from calibrant.study._select import Candidate, Choice, select
-from calibrant.study._spec import Evaluation, Run, Study
+from calibrant.study._spec import Study
 from calibrant.study._tune import Trial, Tuned, tune
 
 EXECUTORS: dict[str, type[Local] | type[Ray]] = {"local": Local, "ray": Ray}

@@ -21,7 +21,7 @@ from calibrant.data import Dataset, corrupt, load, load_shift, parse_shift
 from calibrant.io import read_array
 from calibrant.predictions import Predictions
 from calibrant.results import Store
-from calibrant.study._spec import Evaluation, Run, fingerprint
+from calibrant.study._records import Evaluation, Run, fingerprint
 from calibrant.study._validate import GENERATED, filled
 
 TEST, CALIBRATION = "test", "calibration"

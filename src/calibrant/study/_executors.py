@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from calibrant.results import Store
-from calibrant.study._spec import Evaluation, Run
+from calibrant.study._records import Evaluation, Run
 
 
 class Outcome(StrEnum):

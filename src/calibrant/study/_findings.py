@@ -15,7 +15,8 @@ from calibrant.metrics import METRICS
 from calibrant.metrics._registry import CALIBRATION_ERROR, LOG_LOSS
 from calibrant.results import RunComparison, compare_runs, summarise_runs
 from calibrant.study._execute import TEST
-from calibrant.study._spec import NONE, Study
+from calibrant.study._records import NONE
+from calibrant.study._spec import Study
 
 SURE = 0.05
 SPOKEN_OF = (CALIBRATION_ERROR, LOG_LOSS)

@@ -18,8 +18,8 @@ from calibrant.results import Store
 from calibrant.study._execute import StudyError, execute
 from calibrant.study._executors import Outcome
 from calibrant.study._processes import Worker, WorkerDied, answered, crew
+from calibrant.study._records import Evaluation, Run
 from calibrant.study._sharing import share, shared
-from calibrant.study._spec import Evaluation, Run
 
 ATTEMPTS = 3
 MOST = 100_000  # workers or threads

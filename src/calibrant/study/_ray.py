@@ -23,7 +23,7 @@ from calibrant.data import Dataset, load
 from calibrant.results import Store
 from calibrant.study._execute import StudyError, disk_error, execute
 from calibrant.study._executors import Outcome
-from calibrant.study._spec import Evaluation, Run
+from calibrant.study._records import Evaluation, Run
 
 RETRIES = 3
 LOCAL_HOST = "127.0.0.1"

@@ -16,7 +16,8 @@ from calibrant.results import Store
 from calibrant.study._execute import StudyError, described, is_complete
 from calibrant.study._executors import Executor, Outcome
 from calibrant.study._local import Local
-from calibrant.study._spec import Run, Study
+from calibrant.study._records import Run
+from calibrant.study._spec import Study
 from calibrant.study._validate import check_training
 
 State = Literal["done", "running", "failed", "missing"]

@@ -27,7 +27,8 @@ from calibrant.metrics._registry import (
 from calibrant.predictions import Predictions
 from calibrant.results import RunComparison, Store, compare_runs, pareto_front
 from calibrant.study._execute import CALIBRATION, TEST, evaluate, file_name
-from calibrant.study._spec import Evaluation, Run, Study
+from calibrant.study._records import Evaluation, Run
+from calibrant.study._spec import Study
 
 FOLDS = 5
 JUDGED = default_metrics("train")

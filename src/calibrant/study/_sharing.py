@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibrant._core.files import DAMAGE, TEMPORARY, npy_bytes, read_json, write_bytes
 from calibrant.data import Dataset, load
-from calibrant.study._spec import Run
+from calibrant.study._records import Run
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 VECTORS = "vectors"

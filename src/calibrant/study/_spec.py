@@ -2,120 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from calibrant._core.checks import InputError, check_count, near_name, refuse
 from calibrant._core.files import read_text
-from calibrant.calibrators import CALIBRATORS, Calibrator, ConfidNet, TrustScore, make_calibrator
-from calibrant.data._folder import own_path
+from calibrant.calibrators import CALIBRATORS
 from calibrant.metrics import default_metrics, get_metric
-from calibrant.predictions import Confidences, Predictions
+from calibrant.predictions import Predictions
+from calibrant.study._records import FROM_FEATURES, NONE, Evaluation, Run, fingerprint, without_name
 from calibrant.study._validate import check_data, check_shifts, check_training, filled, placeholders
 
-NONE = "none"
 # A study file of hundreds of lines has a tenth of this; a chain of files seldom has three.
 MOST_BYTES, MOST_FILES, MOST_RUNS = 1 << 18, 20, 100_000
 # Python's reader of TOML takes time that grows with the square of the parts of a dotted key.
 MOST_DOTS = 500
-# These learn from what the last layer of the network sees, so the features are kept for them.
-FROM_FEATURES: dict[str, type[ConfidNet | TrustScore]] = {
-    "confidnet": ConfidNet,
-    "trust_score": TrustScore,
-}
-
-
-@dataclass(frozen=True)
-class Run:
-    """One training run: everything that determines its weights, and a label for its objective.
-
-    Two runs with the same ``key`` are the same run, in every study. ``fingerprint`` is the hash of
-    the user's own data file, so that a changed file is another run.
-    """
-
-    data: str
-    model: str
-    objective: str
-    seed: int
-    recipe: Mapping[str, Any]
-    data_options: Mapping[str, Any] = field(default_factory=dict)
-    model_options: Mapping[str, Any] = field(default_factory=dict)
-    calibration: float = 0.2
-    train_size: int | None = None
-    precision: str = "fp32"
-    telemetry: bool = False
-    fingerprint: str = ""
-    label: str = ""
-
-    @cached_property
-    def key(self) -> str:
-        """Sixteen hexadecimal digits of the sha256 of everything but the label."""
-        facts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "label"}
-        text = json.dumps(facts, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-    @property
-    def data_key(self) -> str:
-        """The same for runs on the same data."""
-        return f"{self.data} {sorted(self.data_options.items())}"
-
-    @property
-    def name(self) -> str:
-        """What tables call the objective."""
-        return self.label or self.objective
-
-    def __str__(self) -> str:
-        return f"{self.data}, {self.model}, {self.name}, seed {self.seed}"
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """What is computed from the kept logits: calibrators, metrics, shifted test sets.
-
-    Calibrators and metrics are tables with a name and options, by label.
-    """
-
-    calibrators: Mapping[str, Mapping[str, Any]]
-    metrics: Mapping[str, Mapping[str, Any]]
-    shifts: tuple[str, ...]
-
-    def make(self, label: str) -> Calibrator | ConfidNet | TrustScore | None:
-        """A new calibrator, or None for none."""
-        spec = dict(self.calibrators[label])
-        name = spec.pop("name")
-        if name in FROM_FEATURES:
-            return FROM_FEATURES[name](**spec)
-        return None if name == NONE else make_calibrator(name, spec)
-
-    def from_features(self, label: str) -> bool:
-        """Whether a calibrator learns from features."""
-        return self.calibrators[label]["name"] in FROM_FEATURES
-
-    def joined(self, held: Mapping[str, Any]) -> Evaluation:
-        """Add what a result file already holds, so that results only grow."""
-        shifts = [*self.shifts, *(s for s in held.get("shifts", ()) if s not in self.shifts)]
-        return Evaluation(
-            {**held.get("calibrators", {}), **self.calibrators},
-            {**held.get("metrics", {}), **self.metrics},
-            tuple(shifts),
-        )
-
-    def values(self, p: Predictions | Confidences) -> dict[str, float]:
-        """Every metric by label; of confidences those that need no more than these."""
-        found = {}
-        for label, spec in self.metrics.items():
-            metric = get_metric(spec["name"])
-            if metric.top_label or isinstance(p, Predictions):
-                found[label] = float(metric.function(p, **_without_name(spec)))
-        return found
 
 
 @dataclass(frozen=True)
@@ -247,9 +154,9 @@ def _runs(config: Mapping[str, Any]) -> list[Run]:
             **{
                 **shared,
                 "data": data["name"],
-                "data_options": _without_name(data),
+                "data_options": without_name(data),
                 "model": model["name"],
-                "model_options": _without_name(model),
+                "model_options": without_name(model),
                 "seed": seed,
                 "fingerprint": fingerprint(data["name"]),
                 **method,
@@ -265,25 +172,6 @@ def _check_runs(count: int) -> None:
     if count > MOST_RUNS:
         rule = f"must have at most {MOST_RUNS:,} runs"
         raise refuse("study", rule, f"got {count:,}", "Split it into several studies.")
-
-
-def _without_name(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in table.items() if key != "name"}
-
-
-def fingerprint(name: str) -> str:
-    """Hash of a file of the user's own, "" for a data set by name or a file that is not here."""
-    if not name.endswith(".npz") or not (path := own_path(name)).is_file():
-        return ""
-    facts = path.stat()
-    return _digest(path.resolve(), facts.st_size, facts.st_mtime_ns)
-
-
-@lru_cache(maxsize=64)
-def _digest(path: Path, _size: int, _changed: int) -> str:
-    """Hash of a file: every run of a study asks for it, and it changes with size or time."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def _recipe(value: Any) -> dict[str, Any]:

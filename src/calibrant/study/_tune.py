@@ -16,9 +16,10 @@ from calibrant.predictions import Predictions
 from calibrant.results import Store
 from calibrant.study._execute import CALIBRATION, StudyError, file_name
 from calibrant.study._executors import Executor
+from calibrant.study._records import Evaluation, Run
 from calibrant.study._run import run_study
 from calibrant.study._select import check_within
-from calibrant.study._spec import Evaluation, Run, Study
+from calibrant.study._spec import Study
 from calibrant.study._validate import check_objective, filled, placeholders
 
 

@@ -22,7 +22,7 @@ from calibrant._core.extras import has_package
 from calibrant.data import SHIFTS, parse_shift
 
 if TYPE_CHECKING:
-    from calibrant.study._spec import Run
+    from calibrant.study._records import Run
 
 LONGEST = 1_000  # characters of a template, and of what is put into it
 GENERATED = "generated"  # corruptions of the run's own test images

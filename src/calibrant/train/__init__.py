@@ -6,12 +6,13 @@ from calibrant._core.extras import import_extra
 import_extra("torch", "calibrant.train")
 
 from calibrant.train._checkpoint import TrainingError
-from calibrant.train._loop import Moment, Trained, train
+from calibrant.train._loop import train
 from calibrant.train._precision import choose_precision
 from calibrant.train._predict import extract_features, predict
 from calibrant.train._recipes import RECIPES, Recipe, get_recipe
 from calibrant.train._records import epochs_table, is_finished, read_run
 from calibrant.train._stopping import EarlyStopping
+from calibrant.train._trained import Moment, Trained
 
 __all__ = [
     "RECIPES",

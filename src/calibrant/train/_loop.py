@@ -6,7 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from calibrant._core.checks import check_seed, refuse
 from calibrant._core.stopping import resumable
 from calibrant.data import Dataset, Split, split
 from calibrant.data._splits import stratified_order
-from calibrant.losses import CorrectnessHistory, Objective, parse_objective
+from calibrant.losses import CorrectnessHistory, parse_objective
 from calibrant.predictions import Predictions
 from calibrant.train._checkpoint import (
     TrainingError,
@@ -31,12 +30,20 @@ from calibrant.train._checkpoint import (
 )
 from calibrant.train._forward import autocast, forward, network_for
 from calibrant.train._inputs import Inputs
-from calibrant.train._precision import choose_precision
 from calibrant.train._processes import Processes, processes
 from calibrant.train._recipes import Recipe, get_recipe
 from calibrant.train._records import write_run
+from calibrant.train._setup import (
+    agreed_precision,
+    check_test_labels,
+    load_optimizer,
+    make_objective,
+    mixed_seed,
+    wrapped,
+)
 from calibrant.train._stopping import EarlyStopping
 from calibrant.train._telemetry import TrainingRecord, head_norm, record_on_test
+from calibrant.train._trained import Moment, Trained
 
 # Test samples looked at after an epoch, as a share of the training samples: with it the record
 # stays below a tenth of the time. The last epoch always sees all.
@@ -44,50 +51,6 @@ LOOKED_AT = 0.15
 GRADIENT_CHECK_EVERY = 25
 LARGEST_GRADIENT = 1e6
 LARGEST_WEIGHT = 1e8
-
-
-@dataclass(frozen=True, eq=False)
-class Trained:
-    """A trained network with its predictions and training history.
-
-    Attributes
-    ----------
-    model
-        The network, ready to predict.
-    predictions
-        On the ``calibration`` and ``test`` samples.
-    epochs
-        The training history: one mapping per epoch, with losses, errors and temperatures.
-    learned
-        Per training sample, the epoch from which it stayed correctly classified; -1 if it is wrong.
-    max_logit
-        Per training sample, the largest logit of the final network; None without telemetry.
-    split
-        Which samples were trained on.
-    settings
-        All that determines the run.
-    """
-
-    model: nn.Module
-    predictions: Mapping[str, Predictions]
-    epochs: list[dict[str, float]]
-    learned: NDArray[np.int64]
-    max_logit: NDArray[np.floating[Any]] | None
-    split: Split
-    settings: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Moment:
-    """Progress of training, for a progress bar."""
-
-    epoch: int
-    epochs: int
-    step: int
-    steps: int
-    loss: float
-    images_per_second: float
-    last: Mapping[str, float]
 
 
 def train(  # noqa: PLR0913
@@ -161,7 +124,7 @@ def train(  # noqa: PLR0913
         "train_size": train_size,
         "calibration_size": calibration_size,
     }
-    _check_test_labels(dataset)
+    check_test_labels(dataset)
     chosen = split(dataset.y_train, seed=check_seed(seed), **parts)
     folder = None if out is None else Path(out)
     found = None if folder is None else load_checkpoint(folder)
@@ -177,7 +140,7 @@ def train(  # noqa: PLR0913
             "recipe": asdict(recipe),
             "seed": seed,
             "telemetry": telemetry,
-            "precision": _precision(precision, group, found),
+            "precision": agreed_precision(precision, group, found),
             "processes": group.count,
             "stop": None if stop is None else asdict(stop),
         }
@@ -204,17 +167,6 @@ def train(  # noqa: PLR0913
         return trained
 
 
-def _check_test_labels(dataset: Dataset) -> None:
-    """Reject test samples of a class without training samples."""
-    trained = np.unique(dataset.y_train)
-    unknown = np.setdiff1d(dataset.y_test, trained)
-    if len(unknown):
-        rule = f"must be of the {len(trained):,} classes of the training samples"
-        got = f"got test samples of class {unknown[0]}, {dataset.classes[unknown[0]]!r}"
-        advice = "Number the classes of both parts alike, or leave those samples out."
-        raise refuse("y_test", rule, got, advice)
-
-
 class _Run:
     """What changes during training, in one place, so that it can be saved and loaded whole."""
 
@@ -233,8 +185,8 @@ class _Run:
         self.inputs = Inputs(dataset, chosen.train, group.device)
         torch.manual_seed(settings["seed"])
         self.model = network_for(dataset, settings, group.device)
-        self.net = _wrapped(self.model, group, compiled=compiled)
-        self.objective = _objective(settings["objective"], dataset.kind, group).to(group.device)
+        self.net = wrapped(self.model, group, compiled=compiled)
+        self.objective = make_objective(settings["objective"], dataset.kind, group).to(group.device)
         self.optimizer = recipe.make_optimizer(self.model.parameters())
         self.record = TrainingRecord(len(chosen.train))
         self.history = CorrectnessHistory(len(chosen.train)).to(group.device)
@@ -249,8 +201,8 @@ class _Run:
 
     def train_epoch(self, report: Callable[[Moment], None] | None, folder: Path | None) -> None:
         """Go through the training samples once. Its randomness depends on seed and epoch only."""
-        generator = torch.Generator().manual_seed(_mixed(self.settings["seed"], self.epoch))
-        torch.manual_seed(_mixed(self.settings["seed"], self.epoch, 1 + self.group.rank))
+        generator = torch.Generator().manual_seed(mixed_seed(self.settings["seed"], self.epoch))
+        torch.manual_seed(mixed_seed(self.settings["seed"], self.epoch, 1 + self.group.rank))
         order = torch.randperm(len(self.places), generator=generator)
         steps = torch.split(order, self.recipe.batch_size)
         self.model.train()
@@ -390,7 +342,7 @@ class _Run:
                 raise refuse("out", rule, got, "Choose another folder.")
         try:
             self.model.load_state_dict(tensors["model"])
-            _load_optimizer(self.optimizer, tensors["optimizer"])
+            load_optimizer(self.optimizer, tensors["optimizer"])
             self.record.learned.copy_(tensors["learned"])
             self.history.load_state_dict(tensors["history"])
             if tensors["best"]:
@@ -423,65 +375,3 @@ class _Run:
             chosen,
             self.settings,
         )
-
-
-def _load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
-    """Load what the optimizer remembers, if it is of the same parameters and options."""
-    fixed = [
-        {k: v for k, v in g.items() if k not in ("params", "lr")} for g in optimizer.param_groups
-    ]
-    optimizer.load_state_dict(saved)
-    for options, group in zip(fixed, optimizer.param_groups, strict=True):
-        if any(name in group and group[name] != value for name, value in options.items()):
-            raise ValueError("other options")
-    for parameter, state in optimizer.state.items():
-        for value in state.values():
-            if isinstance(value, Tensor) and value.ndim and value.shape != parameter.shape:
-                raise ValueError("other shapes")
-
-
-def _wrapped(model: nn.Module, group: Processes, *, compiled: bool) -> Any:
-    """The network as it is called in training: compiled, distributed, all nodes of trees."""
-    net: Any = _AllNodes(model) if hasattr(model, "nodes") else model
-    if compiled:
-        net = torch.compile(net)
-    if group.count > 1:
-        if group.device == "cuda":
-            net = nn.SyncBatchNorm.convert_sync_batchnorm(net)  # type: ignore[no-untyped-call]
-        net = DistributedDataParallel(net)
-    return net
-
-
-class _AllNodes(nn.Module):
-    """Trains a tree network on the labels of all nodes."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, trees: Any) -> Tensor:
-        logits: Tensor = self.model.nodes(trees)
-        return logits
-
-
-def _objective(config: Mapping[str, Any], kind: str, group: Processes) -> Objective:
-    options = dict(config)
-    if kind == "trees":
-        options["ignore_index"] = -1  # nodes without a label
-    if group.count > 1:
-        options["gather"] = True
-    return Objective.from_config(options)
-
-
-def _precision(
-    asked: str, group: Processes, found: tuple[Mapping[str, Any], Mapping[str, Any]] | None
-) -> str:
-    """The number format: that of the run to go on with, else what the first process finds."""
-    if found is not None and asked == "auto":
-        return str(found[1]["settings"]["precision"])
-    return group.agree(choose_precision(asked, group.device))
-
-
-def _mixed(*numbers: int) -> int:
-    """One seed from several numbers."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))

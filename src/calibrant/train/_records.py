@@ -14,7 +14,7 @@ from calibrant._core.files import npy_bytes, read_json, replacing, write_bytes
 from calibrant.train._checkpoint import is_whole, write_tensors
 
 if TYPE_CHECKING:
-    from calibrant.train._loop import Trained
+    from calibrant.train._trained import Trained
 
 FINISHED, WEIGHTS = "run.json", "weights.pt"
 # What predicting needs of them.

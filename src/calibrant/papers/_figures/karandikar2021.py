@@ -7,33 +7,39 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibrant import Confidences, plots
-from calibrant._core.arrays import Float64
+from calibrant import plots
 from calibrant.papers._figures._info import FigureInfo
 from calibrant.papers._figures._levels import by_seed, corrected
-from calibrant.papers._figures._panel import TEST, Panel, panels
+from calibrant.papers._figures._panel import Panel, panels
 from calibrant.papers._figures._sheet import curves, nothing, one_legend, sheet, title
 from calibrant.papers._results import Results
 from calibrant.papers._scales import Need, Place, method_name
 from calibrant.plots._style import line_style
-from calibrant.results import cohens_d, summarise_runs
+from calibrant.results import summarise_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+from calibrant.papers._figures._karandikar_values import (
+    BINS,
+    FOCAL,
+    MEMBERSHIP_TEMPERATURES,
+    MSE,
+    NLL,
+    PRIMARY,
+    SECONDARY,
+    by_pair,
+    ece_at_entropy,
+    effect_on_ece,
+    membership,
+    pooled,
+    shown,
+    uncertainty,
+)
 
 CIFAR100, CIFAR10 = Place("cifar100", "wrn28-10"), Place("cifar10", "wrn28-10")
 IMAGENET = Place("imagenet", "resnet50")
-PRIMARY = {"cross_entropy": "NLL", "focal": "Focal", "squared_error": "MSE"}
-SECONDARY = {
-    "mmce": "MMCE",
-    "avuc": "AvUC",
-    "avuc_gs": "AvUC-GS",
-    "soft_avuc": "S-AvUC",
-    "soft_binned_ece": "SB-ECE",
-}
 PAIRS = tuple(method_name(first, second) for first in PRIMARY for second in (None, *SECONDARY))
-NLL, FOCAL, MSE = PRIMARY
 NLL_SOFT = (f"{NLL} + soft_binned_ece", f"{NLL} + soft_avuc")
 FOCAL_SOFT = (f"{FOCAL} + soft_binned_ece", f"{FOCAL} + soft_avuc")
 TABLE1 = (NLL, f"{NLL} + mmce", FOCAL, *FOCAL_SOFT)
@@ -49,23 +55,8 @@ SHIFTED = {
     IMAGENET: (NLL, f"{NLL} + mmce", *NLL_SOFT),
 }
 SCALED = {"TS": "temperature", "TS-SB-ECE": "temperature_soft_ece"}
-
-BINS, MEMBERSHIP_TEMPERATURES = 5, (0.05, 0.01, 0.001)
 KAPPAS, UNCERTAINTY_TEMPERATURES = (0.2, 0.5, 0.8), (0.05, 0.25, 1.0)
 KAPPA, UNCERTAINTY_TEMPERATURE = 0.5, 0.25
-
-
-def shown(method: str) -> str:
-    """What the paper calls a method.
-
-    >>> shown("cross_entropy + soft_avuc")
-    'NLL + S-AvUC'
-    """
-    first, _, second = method.partition(" + ")
-    return f"{PRIMARY[first]} + {SECONDARY[second]}" if second else PRIMARY[first]
-
-
-# --- figures 1, 5: training for calibration ---------------------------------------------------
 
 
 def figure1(results: Results | None) -> Figure:
@@ -90,18 +81,6 @@ def figure1(results: Results | None) -> Figure:
     return fig
 
 
-def effect_on_ece(found: Iterable[Panel], secondary: str, calibrator: str) -> list[float]:
-    """Cohen's d of the primary loss alone against both, at each place and primary loss."""
-    effects = []
-    for panel in found:
-        for primary in PRIMARY:
-            alone = panel.values(primary, "ece", calibrator)
-            both = panel.values(method_name(primary, secondary), "ece", calibrator)
-            if alone and both:
-                effects.append(cohens_d(alone, both))
-    return effects
-
-
 def figure5(results: Results | None) -> Figure:
     """ECE of every pair of primary and secondary loss, with the accuracy at the foot."""
     found = panels(results, (CIFAR10, CIFAR100, IMAGENET))
@@ -117,17 +96,6 @@ def figure5(results: Results | None) -> Figure:
             title(ax, panel.title)
     one_legend(fig, [ax for (ax,) in rows], columns=6)
     return fig
-
-
-def by_pair(panel: Panel, metric: str) -> dict[str, dict[str, list[float]]]:
-    """Values of each seed by primary loss, then by secondary loss."""
-    found: dict[str, dict[str, list[float]]] = {}
-    for primary, name in PRIMARY.items():
-        for secondary, words in ((None, "none"), *SECONDARY.items()):
-            values = panel.values(method_name(primary, secondary), metric)
-            if values:
-                found.setdefault(name, {})[words] = values
-    return found
 
 
 def _write_accuracies(
@@ -154,9 +122,6 @@ def _write_accuracies(
                 zorder=4,
                 bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.8},
             )
-
-
-# --- figures 2, 7, 8, 9: under shift ----------------------------------------------------------
 
 
 def figure2(results: Results | None) -> Figure:
@@ -230,9 +195,6 @@ def _methods(panel: Panel, by_place: Mapping[Place, tuple[str, ...]]) -> list[st
     return list(dict.fromkeys(m for place in panel.published for m in by_place[place]))
 
 
-# --- figures 3, 4: the soft functions ---------------------------------------------------------
-
-
 def figure3(_: Results | None) -> Figure:
     """The share of a confidence in each bin, a panel for each temperature."""
     fig, ((*axes,),) = sheet(1, len(MEMBERSHIP_TEMPERATURES))
@@ -244,17 +206,6 @@ def figure3(_: Results | None) -> Figure:
         title(ax, f"T = {temperature:g}")
     one_legend(fig, axes, columns=BINS)
     return fig
-
-
-def membership(temperature: float) -> tuple[Float64, Float64]:
-    """Confidences, and their shares in the bins (columns)."""
-    import torch
-
-    from calibrant.losses import soft_membership
-
-    x = np.linspace(0, 1, 1001)
-    shares = soft_membership(torch.from_numpy(x), bins=BINS, temperature=temperature)
-    return x, shares.numpy()
 
 
 def figure4(_: Results | None) -> Figure:
@@ -270,19 +221,6 @@ def figure4(_: Results | None) -> Figure:
         ax.set(xlim=(0, 1), ylim=(0, 1.02))
         title(ax, words)
     return fig
-
-
-def uncertainty(kappa: float, temperature: float) -> tuple[Float64, Float64]:
-    """Normalised entropies, and how uncertain each is."""
-    import torch
-
-    from calibrant.losses import soft_uncertainty
-
-    x = np.linspace(0, 1, 1001)
-    return x, soft_uncertainty(torch.from_numpy(x), kappa, temperature).numpy()
-
-
-# --- figures 6, 10: confidence and uncertainty ------------------------------------------------
 
 
 def figure6(results: Results | None) -> Figure:
@@ -329,25 +267,7 @@ def _draw_accuracy(ax: Axes, panel: Panel, methods: Iterable[str]) -> None:
         nothing(ax)
 
 
-def pooled(panel: Panel, method: str) -> Confidences | None:
-    """The predictions of all seeds together."""
-    kept = [p for (p,) in panel.predictions(method, TEST)]
-    if not kept:
-        return None
-    return Confidences(
-        confidence=np.concatenate([p.confidence for p in kept]),
-        correct=np.concatenate([p.correct for p in kept]),
-    )
-
-
-def ece_at_entropy(panel: Panel, method: str) -> dict[float, list[float]]:
-    """ECE of each seed at the mean entropy over seeds: one point."""
-    entropies, errors = panel.values(method, "mean_entropy"), panel.values(method, "ece")
-    return {float(np.mean(entropies)): errors} if entropies and errors else {}
-
-
 _ECE = "ECE with the L2 norm and 15 bins of equal mass"
-
 INFOS = (
     FigureInfo(
         "karandikar2021",

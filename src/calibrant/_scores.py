@@ -1,0 +1,260 @@
+"""Scores of a classifier: frozen, validated once, with what every metric needs of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn, Self
+
+import numpy as np
+
+from calibrant import io
+from calibrant._core import row_summary
+from calibrant._core.arrays import (
+    Float,
+    Float64,
+    Int,
+    read_only,
+    to_floats,
+    to_numpy,
+)
+from calibrant._core.checks import refuse
+from calibrant._core.formatting import in_samples
+from calibrant._core.row_sweeps import RowSummary, TopLabel
+from calibrant._core.validation import (
+    check_classes,
+    check_logits,
+    check_matrix,
+    check_probs,
+    frozen_meta,
+)
+
+
+class Frozen:
+    """Attributes are set once, in ``__init__``, through ``__dict__``."""
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} is frozen; make a new one to change {name}.")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} is frozen; {name} cannot be deleted.")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Plain values, for copies between processes; a read-only mapping cannot be pickled."""
+        return {**self.__dict__, "meta": dict(self.__dict__["meta"])}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, meta=frozen_meta(state["meta"]))
+
+
+class Scores(Frozen):
+    """Scores of a classifier for N samples and K classes, without labels.
+
+    Parameters
+    ----------
+    logits, probs
+        Scores of shape (N, K); exactly one of the two. NumPy arrays, torch tensors and anything
+        NumPy can read; kept without copying. Probabilities must lie in [0, 1] and sum to 1 to
+        within 1e-3 per row, and are renormalised in float64. A logit may be -inf (probability 0),
+        but not a whole row.
+    classes
+        The K class names, in the order of the columns.
+    meta
+        Where the scores came from: anything JSON can hold. Saved and loaded with them.
+
+    Examples
+    --------
+    >>> s = Scores(logits=[[2.0, 0.0], [0.0, 1.0]])
+    >>> s
+    Scores(2 samples, 2 classes, from logits)
+    >>> s.predicted, s.confidence.round(4)
+    (array([0, 1]), array([0.8808, 0.7311]))
+    """
+
+    def __init__(
+        self,
+        *,
+        logits: Any = None,
+        probs: Any = None,
+        classes: Sequence[str] | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> None:
+        advice = "Pass logits=… (before the softmax) or probs=… (after it)."
+        kind, scores = one_of(logits, probs, advice)
+        check_matrix(scores, kind)
+        names = check_classes(classes, scores.shape[1])
+        self.__dict__.update(
+            kind=kind, scores=read_only(scores), classes=names, meta=frozen_meta(meta)
+        )
+        self._check_rest()
+        if kind == "logits":
+            argmax, row_sums = check_logits(scores), None
+        else:
+            argmax, row_sums = check_probs(scores)
+        self.__dict__.update(argmax=argmax, row_sums=row_sums)
+
+    kind: row_summary.Kind
+    """Whether ``scores`` are logits or probabilities."""
+    scores: Float
+    """The matrix (N, K) as it was given."""
+    classes: tuple[str, ...] | None
+    meta: Mapping[str, Any]
+    argmax: Int | None
+    """The predicted classes where checking the scores found them; ``predicted`` always has them."""
+    row_sums: Float64 | None
+    """Sums of the rows of probabilities as given; None for logits."""
+
+    def _check_rest(self) -> None:
+        """Check what a subclass adds, before the pass over the scores."""
+
+    @property
+    def _labels(self) -> Int | None:
+        return None
+
+    # --- what was given -----------------------------------------------------------------------
+
+    @property
+    def num_samples(self) -> int:
+        """N."""
+        return int(self.scores.shape[0])
+
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        return int(self.scores.shape[1])
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({in_samples(self.num_samples)}, {self.num_classes:,} classes, "
+            f"from {self.kind})"
+        )
+
+    # --- matrices, made when asked for and not kept -------------------------------------------
+
+    @property
+    def logits(self) -> Float:
+        """The logits given, or the log-probabilities where probabilities were given."""
+        return self.scores if self.kind == "logits" else self.log_probs
+
+    @property
+    def log_probs(self) -> Float:
+        """Log-probabilities, (N, K); float64 from float64, else float32. Not kept."""
+        return row_summary.log_normalise(self.scores, self.kind)
+
+    @property
+    def probs(self) -> Float:
+        """Probabilities, (N, K); float64 from float64, else float32. Not kept."""
+        log_probs = self.log_probs
+        return np.exp(log_probs, out=log_probs)
+
+    # --- columns, made once and kept ----------------------------------------------------------
+
+    @cached_property
+    def _summary(self) -> RowSummary:
+        return self.sweep()[0]
+
+    def sweep(
+        self, consume: Callable[[], row_summary.Made] | None = None, *, threads: int | None = None
+    ) -> tuple[RowSummary, list[row_summary.Made]]:
+        """One pass over the scores: the columns, and the results of the block consumers.
+
+        The columns are kept, so that no other pass is needed for them.
+        """
+        summary, made = row_summary.summarise_rows(
+            self.scores,
+            self._labels,
+            self.kind,
+            self.argmax,
+            consume,
+            total=self.row_sums,
+            threads=threads,
+        )
+        self.__dict__.setdefault("_summary", summary)
+        return summary, made
+
+    @cached_property
+    def _top(self) -> TopLabel:
+        """The columns of the top label. Probabilities show them without the whole pass."""
+        if self.argmax is None or self.row_sums is None or "_summary" in vars(self):
+            return self._summary
+        return row_summary.top_of_probs(self.scores, self._labels, self.argmax, self.row_sums)
+
+    @property
+    def predicted(self) -> Int:
+        """Predicted class of each sample; the first in a tie."""
+        return read_only(self._top.predicted)
+
+    @property
+    def odds_against(self) -> Float64:
+        """The sum over other classes of p_j / p_top: confidence is 1 / (1 + odds_against)."""
+        return read_only(self._top.odds)
+
+    @property
+    def confidence(self) -> Float64:
+        """Probability of the predicted class."""
+        return read_only(self._top.confidence)
+
+    @property
+    def entropy(self) -> Float64:
+        """Entropy of the predicted distribution in nats, 0 to ln K."""
+        return read_only(self._summary.entropy)
+
+    @cached_property
+    def order(self) -> Int:
+        """Samples from least to most confident."""
+        return np.argsort(self._top.odds)[::-1]
+
+    # --- other records out of this one --------------------------------------------------------
+
+    def slab(self, rows: slice) -> Self:
+        """A range of rows, without copying or checking again."""
+        part = object.__new__(type(self))
+        per_sample = ("scores", "argmax", "row_sums", *self._per_sample)
+        columns = {name: vars(self)[name] for name in per_sample}
+        part.__dict__.update(
+            {name: None if column is None else column[rows] for name, column in columns.items()},
+            kind=self.kind,
+            classes=self.classes,
+            meta=self.meta,
+        )
+        return part
+
+    _per_sample: ClassVar[tuple[str, ...]] = ()
+
+    def take(self, indices: Any) -> Self:
+        """Return the samples at ``indices`` (integers, or a mask), with their metadata."""
+        rows = to_numpy(indices, "indices")
+        return self._made(self.kind, self.scores[rows], rows)
+
+    def with_scores(self, kind: row_summary.Kind, scores: Any) -> Self:
+        """The same samples with other scores, as a calibrator gives them."""
+        return self._made(kind, scores, slice(None))
+
+    def _made(self, kind: row_summary.Kind, scores: Any, rows: Any) -> Self:
+        per_sample = {name: vars(self)[name][rows] for name in self._per_sample}
+        return type(self)(**{kind: scores}, **per_sample, classes=self.classes, meta=self.meta)
+
+    # --- files --------------------------------------------------------------------------------
+
+    def columns(self) -> io.Columns:
+        """What a file of this record holds."""
+        arrays = {self.kind: self.scores} | {name: vars(self)[name] for name in self._per_sample}
+        return io.Columns(arrays, self.classes, dict(self.meta))
+
+    def save(self, path: str | Path) -> None:
+        """Write npz, Parquet, CSV or safetensors, chosen by the file extension."""
+        io.write(path, self.columns())
+
+
+def one_of(logits: Any, probs: Any, advice: str) -> tuple[row_summary.Kind, Float]:
+    """The one kind of scores that was given, as floats."""
+    if (logits is None) == (probs is None):
+        got = "got neither" if logits is None else "got both"
+        raise refuse("logits/probs", "takes exactly one of the two", got, advice)
+    if probs is None:
+        return "logits", to_floats(logits, "logits")
+    return "probs", to_floats(probs, "probs")

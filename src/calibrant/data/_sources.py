@@ -1,0 +1,296 @@
+"""DATASETS and SHIFTS: where each data set comes from and what reads it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from calibrant._core.checks import near_name, refuse
+from calibrant._core.options import check_option_names
+from calibrant.data import _cifar, _digit_files, _image_folders, _news, _sst
+from calibrant.data._dataset import Dataset, Kind
+from calibrant.data._digits import load_digits
+from calibrant.data._download import Remote
+from calibrant.data._folder import own_path
+from calibrant.data._signals import signals
+from calibrant.data._synthetic import synthetic
+from calibrant.data._user_npz import read_own
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """One line of ``DATASETS``.
+
+    Attributes
+    ----------
+    name, kind, description
+        What it is.
+    files
+        What is looked for in the data folder, in this order; empty for embedded sets.
+    load
+        The function that loads it.
+    remotes
+        Where its files are published, with their checksums.
+    """
+
+    name: str
+    kind: Kind
+    description: str
+    files: tuple[str, ...]
+    load: Callable[..., Dataset]
+    remotes: tuple[Remote, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """Address of the first file, or "" if there is none to fetch."""
+        return self.remotes[0].url if self.remotes else ""
+
+    @property
+    def checksum(self) -> str:
+        """``md5:…`` or ``sha256:…`` of the first file, or "" if none is published."""
+        return self.remotes[0].checksum if self.remotes else ""
+
+    @property
+    def sha256(self) -> str:
+        """The sha256 of the first file, or "" if its authors publish another or none."""
+        return self.checksum.removeprefix("sha256:") if self.checksum.startswith("sha256:") else ""
+
+
+@dataclass(frozen=True)
+class ShiftInfo:
+    """One line of ``SHIFTS``: a test set that differs from the training set in a known way."""
+
+    name: str
+    description: str
+    files: tuple[str, ...]
+    remotes: tuple[Remote, ...] = ()
+
+
+def checked_by(remotes: tuple[Remote, ...]) -> str:
+    """How the files of a set are verified after they were fetched; "" if there are none to fetch.
+
+    >>> checked_by(DATASETS["cifar10"].remotes), checked_by(DATASETS["sst"].remotes)
+    ('md5', 'no checksum')
+    """
+    kinds = {remote.checksum.partition(":")[0] or "no checksum" for remote in remotes}
+    return ", ".join(sorted(kinds))
+
+
+_TORONTO = "https://www.cs.toronto.edu/~kriz/"
+_MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+_FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
+_SVHN = "http://ufldl.stanford.edu/housenumbers/"
+_SST = (Remote("https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip", unpacks="trees"),)
+_NEWS = Remote(
+    "https://ndownloader.figshare.com/files/5975967",
+    "sha256:8f1b2514ca22a5ade8fbb9cfa5727df95fa587f4c87b786e15c759fa66d95610",
+    file="20news-bydate.tar.gz",
+)
+_TINY = Remote(
+    "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+    "md5:90528d7ca1a48142e341f4ef8d21d0de",
+    unpacks="tiny-imagenet-200",
+)
+
+
+def _idx_remotes(base: str, inside: str, checksums: tuple[str, ...]) -> tuple[Remote, ...]:
+    return tuple(
+        Remote(f"{base}{stem}.gz", f"md5:{checksum}", inside)
+        for stem, checksum in zip(_digit_files.IDX_STEMS, checksums, strict=True)
+    )
+
+
+_INFOS = (
+    DatasetInfo("digits", "image", "1,797 handwritten digits 8x8, embedded", (), load_digits),
+    DatasetInfo("synthetic", "vector", "known true probabilities, embedded", (), synthetic),
+    DatasetInfo("signals", "signal", "noisy waves for quick studies, embedded", (), signals),
+    DatasetInfo(
+        "cifar10",
+        "image",
+        "60,000 images 32x32, 10 classes",
+        _cifar.CIFAR10.patterns,
+        _cifar.load_cifar10,
+        (Remote(f"{_TORONTO}cifar-10-python.tar.gz", "md5:c58f30108f718f92721af3b95e74349a"),),
+    ),
+    DatasetInfo(
+        "cifar100",
+        "image",
+        "60,000 images 32x32, 100 classes",
+        _cifar.CIFAR100.patterns,
+        _cifar.load_cifar100,
+        (Remote(f"{_TORONTO}cifar-100-python.tar.gz", "md5:eb9058c3a382ffc7106e4002c42a8d85"),),
+    ),
+    DatasetInfo(
+        "svhn",
+        "image",
+        "99,289 house numbers 32x32, 10 digits",
+        _digit_files.SVHN_FILES,
+        _digit_files.load_svhn,
+        (
+            Remote(f"{_SVHN}train_32x32.mat", "md5:e26dedcc434d2e4c54c9b2d4a06d8373", "svhn"),
+            Remote(f"{_SVHN}test_32x32.mat", "md5:eb5a983be6a315427106f1b164d9cef3", "svhn"),
+        ),
+    ),
+    DatasetInfo(
+        "mnist",
+        "image",
+        "70,000 grey digits 28x28",
+        _digit_files.IDX_STEMS,
+        _digit_files.load_mnist,
+        _idx_remotes(
+            _MNIST,
+            "mnist",
+            (
+                "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+                "d53e105ee54ea40749a09fcbcd1e9432",
+                "9fb629c4189551a2d022fa330f9573f3",
+                "ec29112dd5afa0611ce80d1b7f02629c",
+            ),
+        ),
+    ),
+    DatasetInfo(
+        "fashion_mnist",
+        "image",
+        "70,000 grey clothes 28x28",
+        tuple(f"fashion_mnist/{stem}" for stem in _digit_files.IDX_STEMS),
+        _digit_files.load_fashion_mnist,
+        _idx_remotes(
+            _FASHION,
+            "fashion_mnist",
+            (
+                "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+                "25c81989df183df01b3e8a0aad5dffbe",
+                "bef4ecab320f06d8554ea6380940ec79",
+                "bb300cfdad3c16e7a12a480ee83cd310",
+            ),
+        ),
+    ),
+    DatasetInfo(
+        "news20",
+        "tokens",
+        "18,846 messages in 20 groups, by date",
+        _news.PATTERNS,
+        _news.load_news20,
+        (_NEWS,),
+    ),
+    DatasetInfo(
+        "sst", "trees", "11,855 sentiment trees, 5 classes", _sst.PATTERNS, _sst.load_sst, _SST
+    ),
+    DatasetInfo(
+        "sst2", "trees", "9,613 sentiment trees, 2 classes", _sst.PATTERNS, _sst.load_sst2, _SST
+    ),
+    DatasetInfo(
+        "tiny_imagenet",
+        "image",
+        "110,000 images 64x64, 200 classes",
+        _image_folders.TINY_PATTERNS,
+        _image_folders.load_tiny_imagenet,
+        (_TINY,),
+    ),
+    DatasetInfo(
+        "imagenet",
+        "image",
+        "1.3 million images, 1,000 classes, decoded when asked for",
+        _image_folders.IMAGENET_PATTERNS,
+        _image_folders.load_imagenet,
+    ),
+)
+DATASETS: dict[str, DatasetInfo] = {info.name: info for info in _INFOS}
+_ZENODO = "https://zenodo.org/records/"
+_CIFAR10_1 = "https://github.com/modestyachts/CIFAR-10.1/raw/master/datasets/"
+_CIFAR10_2 = "https://github.com/modestyachts/cifar-10.2/raw/master/"
+_SHIFT_INFOS = (
+    ShiftInfo(
+        "cifar10.1",
+        "2,000 new test images for CIFAR-10",
+        ("cifar10.1_v6_data.npy", "cifar10.1_v6_labels.npy"),
+        (
+            Remote(f"{_CIFAR10_1}cifar10.1_v6_data.npy", inside="cifar10.1"),
+            Remote(f"{_CIFAR10_1}cifar10.1_v6_labels.npy", inside="cifar10.1"),
+        ),
+    ),
+    ShiftInfo(
+        "cifar10.2",
+        "2,000 more new test images for CIFAR-10",
+        ("cifar102_test.npz",),
+        (Remote(f"{_CIFAR10_2}cifar102_test.npz", inside="cifar10.2"),),
+    ),
+    ShiftInfo(
+        "cifar10-c",
+        "published corruptions: cifar10-c/CORRUPTION/LEVEL",
+        ("CIFAR-10-C/",),
+        (
+            Remote(
+                f"{_ZENODO}2535967/files/CIFAR-10-C.tar",
+                "md5:56bf5dcef84df0e2308c6dcbcbbd8499",
+                unpacks="CIFAR-10-C",
+            ),
+        ),
+    ),
+    ShiftInfo(
+        "cifar100-c",
+        "published corruptions: cifar100-c/CORRUPTION/LEVEL",
+        ("CIFAR-100-C/",),
+        (
+            Remote(
+                f"{_ZENODO}3555552/files/CIFAR-100-C.tar",
+                "md5:11f0ed0f1191edbf9fa23466ae6021d3",
+                unpacks="CIFAR-100-C",
+            ),
+        ),
+    ),
+    *(
+        ShiftInfo(
+            f"{name}-generated",
+            f"generated corruptions: {name}-generated/CORRUPTION/LEVEL",
+            info.files,
+        )
+        for name, info in DATASETS.items()
+        if info.kind == "image" and name != "imagenet"
+    ),
+    ShiftInfo("synthetic", "wider spread: synthetic/LEVEL", ()),
+    ShiftInfo("signals", "more noise: signals/LEVEL", ()),
+)
+SHIFTS: dict[str, ShiftInfo] = {info.name: info for info in _SHIFT_INFOS}
+
+
+def load(name: str | Path, *, folder: str | Path | None = None, **options: Any) -> Dataset:
+    """Load a data set by name, or your own from a path that ends in .npz.
+
+    Parameters
+    ----------
+    name
+        One of ``DATASETS``, or the path of a file with ``x_train, y_train, x_test, y_test``.
+    folder
+        Folder with the files; the environment variable ``CALIBRANT_DATA`` if None.
+    options
+        Options of the loader, for example ``length=200`` for news20 or ``seed=1`` for signals.
+
+    Examples
+    --------
+    >>> load("synthetic", num_classes=3, level=2)
+    Dataset(synthetic: 2,000 training and 5,000 test samples, 3 classes, vector)
+    """
+    text = str(name)
+    if text.endswith(".npz"):
+        check_options(read_own, options, text)
+        return read_own(own_path(text, folder), **options)
+    if text not in DATASETS:
+        rule = "must be a data set, or the path of a .npz file"
+        raise refuse("name", rule, f"got {text!r}", near_name(text, DATASETS))
+    info = DATASETS[text]
+    check_options(info.load, options, text)
+    return info.load(**options) if not info.files else info.load(folder, **options)
+
+
+PUBLISHED = {"cifar10-c": 10, "cifar100-c": 100}
+
+
+def check_options(function: Callable[..., Any], options: Collection[str], name: str) -> None:
+    """Reject options that a loader does not take."""
+    parameters = inspect.signature(function).parameters
+    known = [option for option in parameters if option not in ("folder", "path", "name")]
+    check_option_names(name, options, known)

@@ -1,0 +1,220 @@
+"""All metrics in bounded memory: update batch by batch, merge shards, read the result.
+
+Every sum is an integer: counts, and values rounded to multiples of 2^-52. Adding integers is
+associative and commutative, so any sharding, any order and any number of threads give bit-identical
+results. Nothing overflows: up to 2^53 samples every count is exact, and more are rejected.
+
+Accuracy, confidence, NLL, Brier, entropy, the equal-width family and classwise ECE equal the
+in-memory values to 1e-9. Metrics that need a ranking (equal-mass bins, AUROC, AURC and similar,
+smooth ECE) are read from a histogram of log s with 512 cells per octave, in which samples of one
+cell count as ties; ``error_bounds`` bounds the resulting error on the given data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrant._core.arrays import over_chunks
+from calibrant._core.checks import (
+    InputError,
+    check_bins,
+    check_choice,
+    check_count,
+    check_norm,
+    refuse,
+)
+from calibrant._core.row_sweeps import ROW_COST
+from calibrant.metrics._binning import Binning, BinSums
+from calibrant.metrics._limits import Histogram
+from calibrant.metrics._registry import LOG_LOSS, METRICS
+from calibrant.metrics._streamed import Streamed, slack
+from calibrant.predictions import Predictions
+from calibrant.streaming._counts import HALF_BITS, NUM_CELLS, Counts, cell_limits
+from calibrant.streaming._parquet import ParquetShards
+
+# Counts up to this are exact also as floats.
+MOST_SAMPLES = 1 << 53
+# What float64 arithmetic may do to a value, relative to 1 or to the value if that is larger.
+ROUNDING = 1e-9
+STREAMS = {name: metric.stream for name, metric in METRICS.items() if metric.stream}
+
+
+class Accumulator:
+    """Accumulates the metrics of ``calibrant.measure`` in memory that does not grow with N.
+
+    Parameters
+    ----------
+    num_classes
+        Number of classes K; batches of another shape are rejected.
+    bins
+        Number of equal-width bins of the ECE family.
+
+    Examples
+    --------
+    >>> from calibrant import Predictions
+    >>> from calibrant.streaming import Accumulator
+    >>> total = Accumulator(num_classes=2)
+    >>> total.update(logits=[[2.0, 0.0], [0.0, 1.0]], labels=[0, 1])
+    >>> total.update(Predictions(logits=[[3.0, 0.0]], labels=[1]))
+    >>> round(total.result()["accuracy"], 4)
+    0.6667
+    """
+
+    def __init__(self, num_classes: int, *, bins: int = 15) -> None:
+        check_count("num_classes", num_classes, least=2, most=100_000_000, example=10)
+        self._counts = Counts(num_classes, check_bins(bins), cells=NUM_CELLS)
+        self.num_classes = num_classes
+        self.bins = bins
+
+    @property
+    def num_samples(self) -> int:
+        """Samples seen."""
+        return int(self._counts.width.count.sum())
+
+    def update(
+        self,
+        predictions: Predictions | None = None,
+        *,
+        logits: Any = None,
+        probs: Any = None,
+        labels: Any = None,
+    ) -> None:
+        """Add a batch: Predictions, or arrays or tensors as ``Predictions`` takes them."""
+        if predictions is None:
+            if labels is None:
+                raise refuse(
+                    "labels",
+                    "are required with logits or probs",
+                    "got none",
+                    "Pass labels=… of the batch.",
+                )
+            predictions = Predictions(logits=logits, probs=probs, labels=labels)
+        self._check_classes(predictions)
+        self._check_room(predictions.num_samples)
+
+        def work(slices: Iterator[slice]) -> Counts:
+            counts = Counts(self.num_classes, self.bins)
+            for rows in slices:
+                counts.add_rows(predictions.slab(rows), self.bins)
+            return counts
+
+        # A thread works through slabs small enough that all their columns stay in the cache.
+        cost = max(self.num_classes, ROW_COST)
+        for counts in over_chunks(work, predictions.num_samples, cost):
+            self._counts.add(counts)
+
+    def _check_classes(self, predictions: Predictions) -> None:
+        if not isinstance(predictions, Predictions):
+            rule, advice = "must be Predictions", "Or pass logits=… (or probs=…) and labels=…."
+            raise refuse("batch", rule, f"got {type(predictions).__name__}", advice)
+        if predictions.num_classes != self.num_classes:
+            rule = f"must have {self.num_classes} classes, like the batches before"
+            got = f"got {predictions.num_classes}"
+            raise refuse("batch", rule, got, "Use one accumulator for each set of classes.")
+
+    def _check_room(self, more: int) -> None:
+        if self.num_samples + more > MOST_SAMPLES:
+            rule = f"holds at most 2^53 = {MOST_SAMPLES:,} samples, so that every count is exact"
+            got = f"got {more:,} beside {self.num_samples:,}"
+            raise refuse("accumulator", rule, got, "Start another one.")
+
+    def merge(self, other: Accumulator) -> Accumulator:
+        """Merge another accumulator into this one, and return this one."""
+        if (self.num_classes, self.bins) != (other.num_classes, other.bins):
+            rule = f"must have {self.num_classes} classes and {self.bins} bins"
+            got = f"got {other.num_classes} classes and {other.bins} bins"
+            raise refuse("other", rule, got, "Merge accumulators of one kind.")
+        self._check_room(other.num_samples)
+        self._counts.add(other._counts)
+        return self
+
+    def histogram(self) -> Histogram:
+        """The non-empty cells of the histogram of log s, from least to most confident."""
+        self._need_samples()
+        cells = self._counts.cells
+        there = cells.filled[::-1]  # cells run from small s to large
+        low, high = cell_limits(there)
+        return Histogram(low, high, *cells.columns(there))
+
+    def width_bins(self) -> BinSums:
+        """The equal-width bins, as exact as in memory."""
+        self._need_samples()
+        hits, misses, right, wrong = self._counts.width.columns()
+        return BinSums(hits + misses, right + wrong, hits, np.arange(self.bins + 1))
+
+    def _streamed(self) -> Streamed:
+        """What metrics are computed from."""
+        scale = self.num_samples << 2 * HALF_BITS
+        means = {name: total / scale for name, total in self._counts.totals.items()}
+        if self._counts.impossible:
+            means[LOG_LOSS] = math.inf
+        return Streamed(means, self.width_bins(), self.histogram(), self._counts.classwise)
+
+    def result(self, *, norm: float = 1, binning: Binning = "width") -> dict[str, float]:
+        """Every metric of the panel, by name. ``norm`` and ``binning`` are those of ``ece``."""
+        options = self._options(norm, binning)
+        known = self._streamed()
+        return {name: stream.value(known, options) for name, stream in STREAMS.items()}
+
+    def _options(self, norm: float, binning: Binning) -> dict[str, Any]:
+        check_choice("binning", binning, ("width", "mass"))
+        self._need_samples()
+        return {"bins": self.bins, "norm": check_norm(norm), "binning": binning}
+
+    def error_bounds(self, *, norm: float = 1, binning: Binning = "width") -> dict[str, float]:
+        """Largest possible difference of each value of ``result`` from the one computed in memory.
+
+        The bounds always hold and are computed from the data: for each metric that is read from the
+        histogram, from the smallest and the largest value that any order of the samples within
+        their cells could give (smooth ECE: any confidences within the cells). They are tight when
+        cells hold few samples each, and wide when many samples share one. The other metrics are
+        exact to rounding: 1e-9, relative where the value is above 1.
+
+        Undefined and infinite values are so in memory too, and have the bound 0. Debiased ECE of so
+        few samples that it may be undefined in memory has the bound infinity.
+        """
+        options = self._options(norm, binning)
+        known = self._streamed()
+        bounds = {}
+        for name, stream in STREAMS.items():
+            value = stream.value(known, options)
+            limits = stream.limits(known, options) if stream.limits else None
+            rounding = ROUNDING * max(1, abs(value)) if math.isfinite(value) else 0.0
+            bounds[name] = rounding + slack(value, limits)
+        return bounds
+
+    def _need_samples(self) -> None:
+        if not self.num_samples:
+            raise InputError("The accumulator has no samples yet; call update first.")
+
+
+def accumulate_parquet(
+    paths: Sequence[str | Path],
+    *,
+    bins: int = 15,
+    progress: Callable[[int, int], None] | None = None,
+) -> Accumulator:
+    """Accumulate Parquet files that may be larger than memory.
+
+    Columns are those of ``Predictions.load``. ``progress`` is called with the rows done and the
+    total.
+    """
+    shards = ParquetShards.open(paths)
+    if not shards.labelled:
+        rule, advice = "must hold a column label", "Name the label column 'label'."
+        raise refuse("paths", rule, "got scores alone", advice)
+    total = None
+    for predictions in shards.batches():
+        assert isinstance(predictions, Predictions)  # the files have labels
+        total = total or Accumulator(predictions.num_classes, bins=bins)
+        total.update(predictions)
+        if progress:
+            progress(total.num_samples, shards.num_rows)
+    if total is None:  # a footer that promises rows which the file does not have
+        raise refuse("paths", "must hold at least one row", "got none", "Check the pattern.")
+    return total
