@@ -26,7 +26,7 @@ demo: $(READY)  ## find the best loss and calibrator on an embedded task, and wr
 # Tests that share something costly, a browser or a finished study, are marked as one group.
 PYTEST := $(BIN)/python -m pytest -q -n auto --dist loadgroup
 
-test: $(READY)  ## the tests but the slow ones: four minutes on two cores
+test: $(READY)  ## the tests but the slow ones
 	$(PYTEST) -m "not slow"
 
 test-slow: $(READY)  ## the slow tests alone: simulations, killed processes, clusters

@@ -467,6 +467,7 @@ def test_edges(name: str, tmp_path: Path) -> None:
     assert f"{100 * metrics.accuracy(p):.2f} %" in text
 
 
+@pytest.mark.slow
 def test_several_models_are_compared(tmp_path: Path) -> None:
     models = DIGITS
     write_report(models, tmp_path / "r.html", replicates=40)
