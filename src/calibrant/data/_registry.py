@@ -1,4 +1,4 @@
-"""The data sets and shifts there are, and the three functions that get them by name."""
+"""The registry of data sets and shifts, and the functions that load them by name."""
 
 from __future__ import annotations
 
