@@ -146,7 +146,7 @@ def test_built_in_study() -> None:
         ({"objectives": "cross_entropy + 2*mmc"}, "Did you mean 'mmce'"),
         ({"objectives": [{"objective": "focal:gamma={}"}]}, "plain names in braces"),
         ({"objectives": [{"objective": "focal:gamma={"}]}, "must close every brace"),
-        ({"objectives": [{"objective": "focal", "label": "focal {gg}"}]}, "label must have only"),
+        ({"objectives": [{"objective": "focal", "label": "focal {gg}"}]}, "label must use only known"),
         ({"objectives": [{"objective": "focal:gamma={g}", "g": [1], "label": "{}"}]}, "names"),
         ({"objectives": [{"objective": "focal", "label": 3}]}, "strings as labels"),
         ({"objectives": [{"objective": "focal", "recipe": "cifr"}]}, "Did you mean 'cifar'"),
