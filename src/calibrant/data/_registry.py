@@ -467,4 +467,4 @@ def _check_options(function: Callable[..., Any], options: dict[str, Any], name: 
     for option in options:
         if option not in known:
             advice = near_name(option, known) if known else "It has no options."
-            raise refuse("options", f"must be an option of {name}", f"got {option!r}", advice)
+            raise refuse("options", f"must be options of {name}", f"got {option!r}", advice)
