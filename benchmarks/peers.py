@@ -826,7 +826,7 @@ def binned_by_us(p: Array, y: Array, bins: int, binning: str) -> Array:
 
 
 def equal_mass_calls(p: Array, y: Array, bins: int) -> dict[str, Callable[[], Array]]:
-    """Probabilities of class 1 after histogram binning with equally many samples a bin."""
+    """Probabilities of class 1 after histogram binning with equally many samples per bin."""
 
     def theirs() -> Array:
         c = kumar.HistogramCalibrator(len(p), bins)

@@ -557,7 +557,7 @@ def test_own_files_that_are_refused(tmp_path: Path) -> None:
 
     refused("finite", x_train=np.full((2, 3), np.nan))
     refused("one shape", x_test=np.ones((2, 4)))
-    refused("whole numbers", y_test=np.array([0.5, 1]))
+    refused("must be integers", y_test=np.array([0.5, 1]))
     refused("from 0", y_test=np.array([-1, 1]))
     refused("255 \\* x", x_train=np.zeros((2, 3, 8, 8)))
     refused("layout='channels_first'", x_train=np.zeros((2, 3, 8, 3), np.uint8))

@@ -838,7 +838,7 @@ REFUSED: dict[str, tuple[str, Callable[[], object]]] = {
     ),
     "bins": ("bins must be a whole number", lambda: plots.reliability_diagram(P, bins=0)),
     "binning": ("binning must be", lambda: plots.reliability_diagram(P, binning="mas")),
-    "no bins": ("bins must name a number", lambda: plots.ece_by_bins(P, bins=[])),
+    "no bins": ("bins must have at least one number", lambda: plots.ece_by_bins(P, bins=[])),
     "classes of confidences": ("p must be Predictions", lambda: plots.classwise_reliability(C)),
     "class": ("numbers from 0 to 4; got 5", lambda: plots.classwise_reliability(P, classes=[5])),
     "class name": (
@@ -930,7 +930,7 @@ REFUSED: dict[str, tuple[str, Callable[[], object]]] = {
         lambda: plots.pareto(POINTS, xlabel="", ylabel="", better=("lower", "up")),
     ),
     "one better": (
-        "better must be two words",
+        "better must be two strings",
         lambda: plots.pareto(POINTS, xlabel="", ylabel="", better="lower"),
     ),
 }

@@ -448,7 +448,7 @@ def test_a_class_absent_from_a_training_part_keeps_the_columns(estimator: Any) -
 
 
 def test_too_few_samples_are_refused() -> None:
-    with pytest.raises(InputError, match=r"two classes or more.*got 1 class"):
+    with pytest.raises(InputError, match=r"at least two classes.*got 1 class"):
         CalibratedClassifier().fit(X3, np.ones(len(X3)))
     with pytest.raises(InputError, match="a class with at least two samples"):
         CalibratedClassifier(GaussianNB()).fit(X3[:3], [0, 1, 2])

@@ -125,7 +125,7 @@ def test_built_in_study() -> None:
     ("changes", "message"),
     [
         ({"objectivs": []}, "Did you mean 'objectives'"),
-        ({"objectives": []}, "must name its objectives"),
+        ({"objectives": []}, "must have the setting objectives"),
         ({"objectives": [3]}, "must be strings"),
         ({"objectives": [{"objective": "focal:gamma={g}"}]}, "a list for each"),
         ({"objectives": [{"objective": "focal", "g": [1]}]}, "a list for each"),
@@ -137,13 +137,13 @@ def test_built_in_study() -> None:
         ({"metrics": ["ece", {"name": "ece", "norm": 2}]}, "different labels"),
         ({"metrics": [{"name": "ece", "bin": 3}]}, "must fit"),
         ({"seeds": 0}, "seeds"),
-        ({"data": [{"name": "signals", "level": n} for n in (0, 5)]}, "data must not name"),
-        ({"models": [{"name": "mlp", "hidden": [n]} for n in (4, 8)]}, "models must not name"),
+        ({"data": [{"name": "signals", "level": n} for n in (0, 5)]}, "data must not repeat"),
+        ({"models": [{"name": "mlp", "hidden": [n]} for n in (4, 8)]}, "models must not repeat"),
         ({"data": [{"size": 3}]}, "tables with a name"),
         ({"data": 3}, "tables with a name"),
         ({"data": "signal"}, "data must be data sets.*Did you mean 'signals'"),
         ({"data": {"name": "signals", "train_sizes": 9}}, "Did you mean 'train_size'"),
-        ({"data": {"name": "mine.npz", "train_size": 9}}, "must be known to mine.npz"),
+        ({"data": {"name": "mine.npz", "train_size": 9}}, "must be options of mine.npz"),
         ({"models": "cnn2d"}, "models must be names.*Did you mean 'cnn1d'"),
         ({"models": {"name": "cnn1d", "widht": 4}}, "Did you mean 'width'"),
         ({"objectives": "focl"}, "In the objective 'focl'.*Did you mean 'focal'"),
@@ -152,7 +152,7 @@ def test_built_in_study() -> None:
         ({"objectives": "cross_entropy + 2*mmc"}, "Did you mean 'mmce'"),
         ({"objectives": [{"objective": "focal:gamma={}"}]}, "plain names in braces"),
         ({"objectives": [{"objective": "focal:gamma={"}]}, "must close every brace"),
-        ({"objectives": [{"objective": "focal", "label": "focal {gg}"}]}, "label must have only"),
+        ({"objectives": [{"objective": "focal", "label": "focal {gg}"}]}, "label must use only"),
         ({"objectives": [{"objective": "focal:gamma={g}", "g": [1], "label": "{}"}]}, "names"),
         ({"objectives": [{"objective": "focal", "label": 3}]}, "strings as labels"),
         ({"objectives": [{"objective": "focal", "recipe": "cifr"}]}, "Did you mean 'cifar'"),
@@ -172,9 +172,9 @@ def test_built_in_study() -> None:
         ({"recipe": {"name": "quick", "epochs": 0}}, "epochs must be"),
         ({"recipe": 3}, "a name or a table"),
         ({"precision": "fp23"}, "Did you mean 'fp32'"),
-        ({"calibration": -3}, "calibration must be a share .* or an integer number"),
-        ({"calibration": 1.0}, "calibration must be a share"),
-        ({"calibration": 500.7}, "calibration must be a share"),
+        ({"calibration": -3}, "calibration must be a fraction .* or an integer number"),
+        ({"calibration": 1.0}, "calibration must be a fraction"),
+        ({"calibration": 500.7}, "calibration must be a fraction"),
         ({"train_size": 0}, "train_size must be"),
         ({"telemetry": "yes"}, "telemetry must be true or false"),
         ({"seeds": 2.5}, "seeds must be"),
@@ -187,13 +187,13 @@ def test_built_in_study() -> None:
         ({"shifts": ["generated/spatter/3"]}, "corruption must be"),
         ({"shifts": ["cifar10-c/fog"]}, "must read cifar10-c.CORRUPTION.LEVEL"),
         ({"shifts": ["cifar10.1/3"]}, "must be 'cifar10.1' alone"),
-        ({"shifts": ["{dat}/3"]}, "shifts must have only"),
+        ({"shifts": ["{dat}/3"]}, "shifts must use only"),
         ({"calibrators": [{"name": "histogram", "bins": 0}]}, "In the calibrator 'histogram', bin"),
         ({"calibrators": [{"name": "confidnet", "epochs": 0}]}, "In the calibrator 'confidnet'"),
         ({"calibrators": [{"name": "none", "bins": 3}]}, "must have no options"),
         ({"calibrators": [{"name": "temperature", "label": 3}]}, "strings as labels"),
-        ({"calibrators": []}, "must name its calibrators"),
-        ({"metrics": []}, "must name its metrics"),
+        ({"calibrators": []}, "must have the setting calibrators"),
+        ({"metrics": []}, "must have the setting metrics"),
     ],
 )
 def test_bad_studies(changes: dict[str, Any], message: str) -> None:
@@ -293,7 +293,7 @@ def test_a_file_extends_another(tmp_path: Path) -> None:
     assert study.name == "s"
     for base in ("s.toml", "nowhere.toml"):
         (tmp_path / "s.toml").write_text(f'extends = "{base}"\n')
-        with pytest.raises(InputError, match="extends must name another file"):
+        with pytest.raises(InputError, match="extends must be another file"):
             Study.load(tmp_path / "s.toml")
     (tmp_path / "s.toml").write_text('extends = "base.toml"\n')
     (tmp_path / "base.toml").write_text('extends = "s.toml"\n')

@@ -40,7 +40,7 @@ SEPARATED = 1e-6
 STEPS = 2000
 FEW_STEPS = 40
 NEWTON_STEPS = 200
-# The most classes, and samples, of which curvature is taken in blocks: (K + 1)² numbers a class.
+# The most classes, and samples, of which curvature is taken in blocks: (K + 1)² numbers per class.
 BLOCK_CLASSES = 200
 BLOCK_ROWS = 2000
 
@@ -174,7 +174,7 @@ class Problem:
     ) -> list[Float64]:
         """Sums over rows of softmax times features / beta, and of softmax; those of ``start``.
 
-        Few calls a chunk: each costs a sweep over it.
+        Few calls per chunk: each costs a sweep over it.
         """
         k, dtype = self.num_classes, self.dtype
         matrix = (np.eye(k) + d).T if self.dense else 1 + d

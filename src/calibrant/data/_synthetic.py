@@ -123,7 +123,7 @@ class _Law:
 
 
 def draw_labels(rng: np.random.Generator, probs: Floats) -> NDArray[np.int64]:
-    """One label a row, drawn from the row's probabilities."""
+    """One label per row, drawn from the row's probabilities."""
     steps = np.cumsum(probs, axis=1)
     steps[:, -1] = 1  # rounding must not leave a gap at the end
     labels: NDArray[np.int64] = (rng.random((len(probs), 1)) >= steps).sum(axis=1)
@@ -138,7 +138,7 @@ def _gaussians(rng: np.random.Generator, classes: int, dimension: int, separatio
 
 
 def _teacher(rng: np.random.Generator, classes: int, dimension: int, separation: float) -> _Law:
-    """A random network with 4 hidden units a dimension over inputs from one normal cloud."""
+    """A random network with 4 hidden units per dimension, over normally distributed inputs."""
     width = 4 * dimension
     first = rng.normal(size=(dimension, width)) * (1.5 / np.sqrt(dimension))
     second = rng.normal(size=(width, classes)) * (2 * separation / np.sqrt(width))

@@ -1,4 +1,4 @@
-"""What the penalties see of a network's output: confidence, correctness and entropy."""
+"""Network outputs used by the penalties: confidence, correctness and entropy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of all losses, and what is known of each beyond its value."""
+"""The registry of all losses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a score is made of: calibration against refinement."""
+"""Decompositions of scores into calibration and refinement."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ Bounds = tuple[float, float]
 
 @dataclass(frozen=True)
 class Metric:
-    """Everything that is known of a metric.
+    """A metric and its properties.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What every network here is: features, then one linear layer."""
+"""Base class of all networks: features, then one linear layer."""
 
 from __future__ import annotations
 

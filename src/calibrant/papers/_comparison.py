@@ -1,4 +1,4 @@
-"""A published table and ours beside it, cell by cell."""
+"""A published table next to our results, cell by cell."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A table of a paper, each published row followed by ours."""
+    """A table of a paper, each published row followed by our results."""
 
     paper: str
     table: str
@@ -145,7 +145,7 @@ class Comparison:
 
 
 def compare_table(paper: str, table: str, results: Results | None = None) -> Comparison:
-    """A published table, with ours beside it if there are results.
+    """A published table, next to our results if there are any.
 
     Parameters
     ----------

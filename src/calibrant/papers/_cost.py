@@ -1,4 +1,4 @@
-"""What a training costs, from the multiplications of the network: no GPU and no data needed."""
+"""Estimated training cost, from the operations of the network: no GPU and no data needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evidence for and against the claims of the papers: cells of numbers, published or measured.
+"""Evidence on the claims of the papers: published or measured numbers.
 
 A cell is a number of one method (after one calibrator) in one setting: its values by seed if it was
 measured here, its mean and spread if it was printed. Fractions throughout, temperatures as they

@@ -1,4 +1,4 @@
-"""Claims of mathematics, tried on a wide sample: random, saturated, tied and extreme logits.
+"""Mathematical claims, tested on random, saturated, tied and extreme logits.
 
 What evidence is fed in changes nothing. A counterexample beyond rounding would be told.
 """

@@ -131,7 +131,7 @@ _CITATIONS = {
 
 @dataclass(frozen=True)
 class TableInfo:
-    """What is known of a published table beyond its numbers.
+    """A published table: caption, size, spread and citation.
 
     Parameters
     ----------

@@ -24,9 +24,9 @@ HATCHES = ("", "///", "...", "xxx", "\\\\\\", "---", "+++", "ooo")
 REFERENCE = "0.45"  # the grey of lines that show no data
 
 Corner = Literal["upper left", "lower right"]
-LINE_HEIGHT = 16  # points a line of the text in a corner
+LINE_HEIGHT = 16  # points per line of the corner text
 
-WIDTH = 36  # letters a line of a name
+WIDTH = 36  # characters per line of a name
 LONGEST = 3 * WIDTH
 LEFT_TO_RIGHT = "\u200e"  # a mark without width
 LETTERS_AN_INCH = 11

@@ -1,4 +1,4 @@
-"""The page about one or several models, section by section in the order of reading."""
+"""The report page on models, section by section."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a study found: values by setting and metric, as data for the page."""
+"""Results of a study by setting and metric, as data for the page."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Cells:
-    """Values by row (data, model, objective, calibrator, part) and metric, one a seed."""
+    """Values by row (data, model, objective, calibrator, part) and metric, one per seed."""
 
     rows: tuple[Key, ...]
     metrics: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The page about a study: words, table, trade-offs, shifts."""
+"""The report page on a study: conclusions, table, trade-offs, shifts."""
 
 from __future__ import annotations
 

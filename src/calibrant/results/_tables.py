@@ -225,7 +225,7 @@ def _fixed(kept: Mapping[str, list[Any]], names: tuple[str, ...]) -> dict[str, A
 def _runs_by_cell(
     kept: Mapping[str, list[Any]], rows: tuple[str, ...], cols: tuple[str, ...]
 ) -> dict[Place, list[float]]:
-    """The values of each cell, one a seed, in the order of the seeds."""
+    """The values of each cell, one per seed, in the order of the seeds."""
     cells: dict[Place, dict[Any, float]] = {}
     runs: dict[tuple[Key, Key, Any], Any] = {}
     row_keys = zip(*(kept[name] for name in rows), strict=True)

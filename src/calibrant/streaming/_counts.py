@@ -71,8 +71,8 @@ class _Cells:
 class Counts:
     """The whole numbers that one thread, batch or shard contributes.
 
-    The histogram of log s is larger than a slab of rows, so it is filled once a batch: ``ranking``
-    holds what is to be counted into it.
+    The histogram of log s is larger than a slab of rows, so it is filled once per batch:
+    ``ranking`` holds what is to be counted into it.
     """
 
     def __init__(self, num_classes: int, bins: int, *, cells: int = 0) -> None:

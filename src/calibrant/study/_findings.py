@@ -1,4 +1,4 @@
-"""What finished runs say, in plain words: one set of sentences for the terminal and the report."""
+"""Findings of a study in plain words, for the terminal and the report."""
 
 from __future__ import annotations
 

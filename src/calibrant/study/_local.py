@@ -151,7 +151,7 @@ def _one_each(runs: Sequence[Run]) -> list[Run]:
 def probe(run: Run, data: Path | None) -> tuple[int, int]:
     """Processes and threads with the highest throughput for a run's network.
 
-    One process on all threads against one process a core: a few steps of each.
+    One process on all threads against one process per core: a few steps of each.
     """
     cores = num_threads()
     if cores == 1 or data is None:

@@ -1,4 +1,4 @@
-"""What the fork server loads once for all workers; it ends with its driver meanwhile too.
+"""Modules that the fork server loads once for all workers.
 
 Loading PyTorch takes seconds, in which the server does not listen to anybody.
 """

@@ -1,4 +1,4 @@
-"""Worker processes that live no longer than their driver, and that no Ctrl-C reaches.
+"""Worker processes that end with their driver and ignore Ctrl-C.
 
 A worker is the first of a process group of its own, and so are the processes that it starts: a
 signal from the terminal goes past them, and all of them are killed together.

@@ -1,4 +1,4 @@
-"""Runs on a Ray cluster: results return to the driver, so no disk is shared."""
+"""Runs on a Ray cluster: results return to the driver, so no shared disk is needed."""
 
 from __future__ import annotations
 

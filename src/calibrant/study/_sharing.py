@@ -1,4 +1,4 @@
-"""Data sets that several processes read from the same memory."""
+"""Data sets in memory shared by several processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples as a network takes them: whole data sets as tensors, batches by indexing."""
+"""Network inputs: whole data sets as tensors, batches by indexing."""
 
 from __future__ import annotations
 

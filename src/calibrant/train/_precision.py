@@ -1,4 +1,4 @@
-"""Which number format the machine is fastest with: asked once, by a quick probe."""
+"""The fastest number format on this machine, from a short benchmark."""
 
 from __future__ import annotations
 

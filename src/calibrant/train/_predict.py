@@ -1,4 +1,4 @@
-"""Predictions of a finished run on any samples of the same kind."""
+"""Predictions of a finished run."""
 
 from __future__ import annotations
 

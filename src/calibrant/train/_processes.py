@@ -1,4 +1,4 @@
-"""One process or several: who we are, and how results come together."""
+"""Distributed training: ranks, devices and gathering of results."""
 
 from __future__ import annotations
 

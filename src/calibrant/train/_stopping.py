@@ -1,4 +1,4 @@
-"""When to stop early: on the calibration samples, by NLL, ECE or refinement."""
+"""Early stopping on the calibration samples, by NLL, ECE or refinement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is recorded of each epoch: the quantities of mukhoti2020 Figures 1, 2 and wang2021 Figure 4.
+"""The training history: the quantities of mukhoti2020 Figures 1, 2 and wang2021 Figure 4.
 
 Every name ``<part>_<quantity>`` is a column; quantities with ``_correct`` and ``_incorrect`` are
 means over the samples classified right and wrong.

@@ -1,4 +1,4 @@
-"""The figures of the papers, drawn from finished runs at any scale.
+"""The figures of the papers, drawn from finished runs.
 
 ``FIGURES[paper][figure]`` says what a figure shows and needs; ``draw_figure`` draws it. Panels
 without finished runs say so in grey, and mathematical ones need no runs at all.
