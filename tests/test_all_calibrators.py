@@ -20,7 +20,6 @@ from calibrant import InputError, Predictions, fit_summary, metrics
 from calibrant._core.checks import CalibrationWarning, NotFittedError
 from calibrant.calibrators import (
     CALIBRATORS,
-    WRAPPERS,
     Beta,
     Calibrator,
     Chain,
@@ -39,6 +38,7 @@ from calibrant.calibrators import (
     VectorScaling,
     load_calibrator,
 )
+from calibrant.calibrators._registry import WRAPPERS
 from tests.conftest import CASES, draw
 
 FACTORIES: dict[str, Callable[[], Calibrator]] = {

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant import InputError, Predictions, load_calibrator, measure, streaming
-from calibrant import calibrate as module
 from calibrant._core.checks import CalibrationWarning, ConvergenceError
 from calibrant._core.options import parse_options
 from calibrant.calibrators import (
@@ -27,6 +26,7 @@ from calibrant.calibrators import (
     VectorScaling,
     automatic,
 )
+from calibrant.cli import _calibration, _calibration_source
 from calibrant.cli._calibration import calibrate_files
 from calibrant.cli._calibration_report import CalibrationReport
 from calibrant.metrics import default_metrics
@@ -342,7 +342,7 @@ def test_one_large_file_is_streamed(
     assert "No intervals" not in str(whole)
     assert max(small_batches) == 500
     small_batches.clear()
-    monkeypatch.setattr(module, "SLAB_ELEMENTS", 100)
+    monkeypatch.setattr(_calibration_source, "SLAB_ELEMENTS", 100)
     assert "No intervals" in str(quick(folder, **arguments, out=folder / "b.parquet"))
     assert max(small_batches) <= 50
     same(Predictions.load(folder / "a.parquet"), Predictions.load(folder / "b.parquet"))
@@ -433,7 +433,7 @@ def test_an_interrupted_run_leaves_nothing(
         raise error
 
     name = {"transform": "transform", "onnx": "to_onnx"}.get(broken)
-    monkeypatch.setattr(*((Calibrator, name, fail) if name else (module, "measure", fail)))
+    monkeypatch.setattr(*((Calibrator, name, fail) if name else (_calibration, "measure", fail)))
     with pytest.raises(type(error) if isinstance(error, Exception) else error):
         quick(folder, **arguments)
     assert listing(folder) == before
