@@ -413,7 +413,7 @@ def test_groups() -> None:
     c = TemperatureScaling().fit(p, groups=group)
     north, south = (c.groups_[place].temperature_ for place in ("north", "south"))
     assert north / south == pytest.approx(3, rel=0.3)
-    with pytest.raises(InputError, match="groups is needed"):
+    with pytest.raises(InputError, match="groups is required"):
         c.transform(p)
     with pytest.raises(InputError, match="'east'"):
         c.transform(p, groups=np.full(600, "east"))

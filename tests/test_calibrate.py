@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibrant import InputError, Predictions, load_calibrator, measure, streaming
+from calibrant import InputError, Predictions, load_calibrator, measure
 from calibrant._core.checks import CalibrationWarning, ConvergenceError
 from calibrant._core.options import parse_options
 from calibrant.calibrators import (
@@ -30,6 +30,7 @@ from calibrant.cli import _calibration, _calibration_source
 from calibrant.cli._calibration import calibrate_files
 from calibrant.cli._calibration_report import CalibrationReport
 from calibrant.metrics import default_metrics
+from calibrant.streaming import _parquet
 from tests import test_readme
 from tests.conftest import draw
 
@@ -276,8 +277,8 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         sizes.append(len(p))
         return usual(self, p, **options)
 
-    monkeypatch.setattr(streaming, "LEAST_BATCH", 1)
-    monkeypatch.setattr(streaming, "BATCH_ELEMENTS", 50 * 6)
+    monkeypatch.setattr(_parquet, "LEAST_BATCH", 1)
+    monkeypatch.setattr(_parquet, "BATCH_ELEMENTS", 50 * 6)
     monkeypatch.setattr("calibrant.io._parquet.ROW_GROUP_ELEMENTS", 120 * 6)
     monkeypatch.setattr(Calibrator, "transform", transform)
     return sizes

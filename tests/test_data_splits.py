@@ -107,8 +107,8 @@ def test_what_is_refused(options: dict[str, float], match: str) -> None:
 def test_labels_that_are_refused() -> None:
     for labels, match in (
         ([0], "2 samples"),
-        ([0.5, 1], "whole"),
-        ([[0], [1]], "whole"),
+        ([0.5, 1], "integers"),
+        ([[0], [1]], "integers"),
         ([-1, 0], "from 0"),
     ):
         with pytest.raises(InputError, match=match):

@@ -239,7 +239,9 @@ def test_what_memory_cannot_hold_is_refused(tmp_path: Path, monkeypatch) -> None
         Predictions(logits=z, labels=labels).save(tmp_path / f"p{ending}")
         with monkeypatch.context() as patch:
             patch.setattr(memory, "available_memory", lambda: 1_900_000)
-            with pytest.raises(InputError, match=r"needs .* MiB of memory, but 1.8 MiB are avail"):
+            with pytest.raises(
+                InputError, match=r"needs .* MiB of memory, but only 1.8 MiB are avail"
+            ):
                 Predictions.load(tmp_path / f"p{ending}")
         assert len(Predictions.load(tmp_path / f"p{ending}")) == 60_000
 
@@ -284,7 +286,9 @@ def test_bombs_are_refused_before_they_are_unpacked(tmp_path: Path, name: str) -
         gigabytes=0.375 if name == "npz" else 1,
     )
     assert "InputError: bomb" in done.stderr, done.stderr
-    assert re.search(r"needs [\d.]+ [GM]iB of memory, but [\d.]+ [GM]iB are available", done.stderr)
+    assert re.search(
+        r"needs [\d.]+ [GM]iB of memory, but only [\d.]+ [GM]iB are available", done.stderr
+    )
 
 
 def limited(code: str, *arguments: object, gigabytes: float) -> subprocess.CompletedProcess[str]:

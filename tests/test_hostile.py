@@ -277,7 +277,7 @@ def test_weights_that_unpack_to_gigabytes(tmp_path: Path, monkeypatch) -> None:
     with zipfile.ZipFile(tmp_path / "w.pt", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("w/data/0", bytes(50_000_000))
     monkeypatch.setattr(memory, "available_memory", lambda: 10_000_000)
-    with pytest.raises(InputError, match=r"w.pt needs 47.7 MiB of memory, but 9.5 MiB are"):
+    with pytest.raises(InputError, match=r"w.pt needs 47.7 MiB of memory, but only 9.5 MiB are"):
         load_tensors(tmp_path / "w.pt", "path", "")
 
 
@@ -288,7 +288,9 @@ def test_an_idx_file_that_unpacks_to_gigabytes(tmp_path: Path, monkeypatch) -> N
         stream.write(bytes(60_000 * 784))
     assert path.stat().st_size < 300_000
     monkeypatch.setattr(memory, "available_memory", lambda: 20_000_000)
-    with pytest.raises(InputError, match=r"needs 89.7 MiB of memory, but 19.1 MiB are available"):
+    with pytest.raises(
+        InputError, match=r"needs 89.7 MiB of memory, but only 19.1 MiB are available"
+    ):
         read_idx(path)
 
 

@@ -106,7 +106,7 @@ def test_tree_lstm_equals_node_by_node() -> None:
         (lambda: build("resnet2", kind="image", num_classes=2, size=(3, 8, 8)), "Did you mean"),
         (lambda: build("mlp", kind="tokens", num_classes=2, size=9), "Try one of: textcnn"),
         (lambda: build("mlp", kind="vector", num_classes=2, size=(3,), hiden=(2,)), "'hidden'"),
-        (lambda: build("vgg16", kind="image", num_classes=2, size=(3, 8, 8), a=1), "takes none"),
+        (lambda: build("vgg16", kind="image", num_classes=2, size=(3, 8, 8), a=1), "has none"),
     ],
 )
 def test_bad_networks(call, message: str) -> None:

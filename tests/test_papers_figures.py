@@ -23,7 +23,9 @@ from calibrant._core.checks import InputError
 from calibrant.calibrators import HistogramBinning
 from calibrant.papers._figures import (
     FIGURES,
+    _karandikar_values,
     _levels,
+    _wang_values,
     draw_figure,
     karandikar2021,
     mukhoti2020,
@@ -452,7 +454,7 @@ def test_wang_figure_3_ends_at_the_tables(results: dict[str, Results]) -> None:
             table = [r.value(run, "ece", calibrator) for run in r.runs(method=method)]
             np.testing.assert_allclose(errors[-1], np.mean(table))
             assert sizes[-1] == r.predictions(r.runs()[0], "calibration").num_samples
-            assert list(sizes) == wang2021.validation_sizes(int(sizes[-1]))
+            assert list(sizes) == _wang_values.validation_sizes(int(sizes[-1]))
 
 
 def test_validation_samples_are_nested(results: dict[str, Results]) -> None:
@@ -464,7 +466,7 @@ def test_validation_samples_are_nested(results: dict[str, Results]) -> None:
             return super().fit(p)
 
     (panel,) = panels(results["wang2021"], [Place("cifar10", "resnet32")])
-    points = wang2021.ece_by_size(panel, "cross_entropy", Spy)
+    points = _wang_values.ece_by_size(panel, "cross_entropy", Spy)
     half = len(seen) // 2
     assert half == len(points) > 3
     for some in (seen[:half], seen[half:]):  # seed by seed
@@ -482,7 +484,7 @@ def test_validation_samples_are_nested(results: dict[str, Results]) -> None:
     ],
 )
 def test_validation_sizes_are_halves(samples: int, sizes: list[int]) -> None:
-    assert wang2021.validation_sizes(samples) == sizes
+    assert _wang_values.validation_sizes(samples) == sizes
 
 
 def test_wang_figure_4_has_mean_and_range_of_the_epochs(results: dict[str, Results]) -> None:
@@ -691,7 +693,7 @@ def test_karandikar_figures_7_and_8_average_corruptions(
 def test_karandikar_figures_6_and_10_pool_the_seeds(results: dict[str, Results]) -> None:
     r = results["karandikar2021"]
     (panel,) = panels(r, [Place("cifar100", "wrn28-10")])
-    both = karandikar2021.pooled(panel, "cross_entropy")
+    both = _karandikar_values.pooled(panel, "cross_entropy")
     assert both is not None
     kept = [r.predictions(run) for run in r.runs(method="cross_entropy")]
     assert both.num_samples == sum(p.num_samples for p in kept)

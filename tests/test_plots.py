@@ -891,7 +891,7 @@ REFUSED: dict[str, tuple[str, Callable[[], object]]] = {
         "learned must have one integer per sample",
         lambda: plots.max_logit_histograms([1.0, 2.0], [0.5, 1]),
     ),
-    "fewer epochs": ("learned must hold", lambda: plots.max_logit_histograms([1.0, 2.0], [1])),
+    "fewer epochs": ("learned must have", lambda: plots.max_logit_histograms([1.0, 2.0], [1])),
     "groups of epochs": (
         "groups must be",
         lambda: plots.max_logit_histograms([1.0], [1], groups=0),

@@ -17,9 +17,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrant import InputError, Predictions, metrics, streaming
+from calibrant import InputError, Predictions, metrics
 from calibrant._core import arrays
-from calibrant.streaming import Accumulator, accumulate_parquet
+from calibrant.streaming import Accumulator, _counts, accumulate_parquet
 from calibrant.streaming._counts import exact_sum
 from tests.conftest import CASES, draw
 
@@ -282,7 +282,7 @@ def test_accumulators_are_full_at_2_to_the_53() -> None:
 def test_batches_larger_than_what_is_counted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     z, labels = CASES["mixed signs"]
     want = accumulated(z, labels).result()
-    monkeypatch.setattr(streaming, "MOST_AT_ONCE", 7)
+    monkeypatch.setattr(_counts, "MOST_AT_ONCE", 7)
     assert accumulated(z, labels).result() == want
 
 
@@ -350,7 +350,7 @@ def test_refusals() -> None:
         total.result()
     with pytest.raises(InputError, match="3 classes"):
         total.update(logits=[[1.0, 2.0]], labels=[0])
-    with pytest.raises(InputError, match="labels are needed with logits or probs; got none"):
+    with pytest.raises(InputError, match="labels are required with logits or probs; got none"):
         total.update(logits=[[1.0, 2.0, 3.0]])
     with pytest.raises(InputError, match="batch must be Predictions; got list"):
         total.update([[1.0, 2.0, 3.0]])

@@ -17,7 +17,7 @@ OTHER_MEANINGS = {
     "losses/__init__.py": "names of losses",
     "plots/_temperature.py": "labels of curves",
     "plots/_training.py": "columns of the training history",
-    "report/_models_page.py": "names of outputs in the scripts of the page",
+    "report/_explorer.py": "names of outputs in the scripts of the page",
     "study/_tune.py": "a column heading",
     "train/_stopping.py": "what early stopping watches",
     "train/_telemetry.py": "columns of the training history",

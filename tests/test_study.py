@@ -132,7 +132,7 @@ def test_built_in_study() -> None:
         ({"objectives": ["focal", {"objective": "brier", "label": "focal"}]}, "different labels"),
         ({"calibrators": ["temperatur"]}, "Did you mean 'temperature'"),
         ({"calibrators": ["temperature", "temperature"]}, "different labels"),
-        ({"calibrators": [{"name": "temperature", "bin": 3}]}, "must fit"),
+        ({"calibrators": [{"name": "temperature", "bin": 3}]}, "has no option 'bin'"),
         ({"metrics": ["ecce"]}, "Did you mean 'ece'"),
         ({"metrics": ["ece", {"name": "ece", "norm": 2}]}, "different labels"),
         ({"metrics": [{"name": "ece", "bin": 3}]}, "must fit"),
@@ -141,10 +141,10 @@ def test_built_in_study() -> None:
         ({"models": [{"name": "mlp", "hidden": [n]} for n in (4, 8)]}, "models must not repeat"),
         ({"data": [{"size": 3}]}, "tables with a name"),
         ({"data": 3}, "tables with a name"),
-        ({"data": "signal"}, "data must be data sets.*Did you mean 'signals'"),
+        ({"data": "signal"}, "data must be a data set.*Did you mean 'signals'"),
         ({"data": {"name": "signals", "train_sizes": 9}}, "Did you mean 'train_size'"),
-        ({"data": {"name": "mine.npz", "train_size": 9}}, "must be options of mine.npz"),
-        ({"models": "cnn2d"}, "models must be names.*Did you mean 'cnn1d'"),
+        ({"data": {"name": "mine.npz", "train_size": 9}}, "mine.npz has no option"),
+        ({"models": "cnn2d"}, "model must be a name.*Did you mean 'cnn1d'"),
         ({"models": {"name": "cnn1d", "widht": 4}}, "Did you mean 'width'"),
         ({"objectives": "focl"}, "In the objective 'focl'.*Did you mean 'focal'"),
         ({"objectives": "focal:gama=3"}, "Did you mean 'gamma'"),
@@ -670,7 +670,7 @@ def test_disk_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         real(self, *arguments)
 
     monkeypatch.setattr(Store, "write", full)
-    with pytest.raises(StudyError, match=r"is full.*is kept"):
+    with pytest.raises(StudyError, match=r"is full.*are kept"):
         run_study(study, tmp_path, executor=OneAtATime())
     monkeypatch.undo()
     assert status(study, tmp_path).count("done") == 1
@@ -688,7 +688,7 @@ def test_a_worker_that_always_dies(tmp_path: Path) -> None:
 
     now = run_study(study, tmp_path, executor=Dies())
     assert now.count("failed") == 1
-    assert "died" in Store(tmp_path).failure(study.runs[0].key)["error"]
+    assert "crashed" in Store(tmp_path).failure(study.runs[0].key)["error"]
 
 
 def test_locks_end_with_their_process(tmp_path: Path) -> None:

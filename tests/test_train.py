@@ -367,11 +367,11 @@ def test_resume_keeps_the_number_format(
     signals: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A probe that changes its mind does not change a run."""
-    from calibrant.train import _loop
+    from calibrant.train import _setup
 
-    monkeypatch.setattr(_loop, "choose_precision", lambda *_: "bf16")
+    monkeypatch.setattr(_setup, "choose_precision", lambda *_: "bf16")
     run(signals, out=tmp_path, precision="auto", recipe=SMALL.changed(epochs=2))
-    monkeypatch.setattr(_loop, "choose_precision", lambda *_: "fp32")
+    monkeypatch.setattr(_setup, "choose_precision", lambda *_: "fp32")
     again = run(signals, out=tmp_path, precision="auto", recipe=SMALL.changed(epochs=2))
     assert again.settings["precision"] == "bf16"
 

@@ -60,7 +60,7 @@ class _View:
             return [
                 _View(part, self._module, f"{self._path}{name}{k}_") for k, part in enumerate(value)
             ]
-        if hasattr(value, "_forward"):
+        if hasattr(value, "forward"):
             return _View(value, self._module, f"{self._path}{name}_")
         return value
 
@@ -75,7 +75,7 @@ def arrays_of(calibrator: Any, path: str = "") -> Any:
         elif isinstance(value, list):
             for k, part in enumerate(value):
                 yield from arrays_of(part, f"{path}{name}{k}_")
-        elif hasattr(value, "_forward"):
+        elif hasattr(value, "forward"):
             yield from arrays_of(value, f"{path}{name}_")
 
 

@@ -1,6 +1,6 @@
 """The array operations that calibrators are written in, for NumPy and PyTorch.
 
-A calibrator states its map once, as ``_forward(ops, z, learned)``; ``transform`` runs it on NumPy,
+A calibrator states its map once, as ``forward(ops, z, learned)``; ``transform`` runs it on NumPy,
 ``to_module`` on PyTorch, and ``to_onnx`` records it with the operations of ``_onnx``.
 
 Tables have one row per class, or one row for all. In ``bucket`` and ``take`` the column of ``x``
