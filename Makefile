@@ -1,20 +1,26 @@
 # Every target works on a machine that has only Python 3.11 (or later) and make.
 PYTHON ?= python3
 BIN := .venv/bin
+DEMO := .venv/.demo
 READY := .venv/.ready
 # Hundreds of test processes load PyTorch: keep the compiled bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-slow test-all lint check lowest bench docs clean
 
-$(READY): pyproject.toml constraints.txt
+# One environment, grown step by step: the demo needs a tenth of what the tests do.
+$(DEMO): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[train,report]'
+	touch $(DEMO)
+
+$(READY): $(DEMO)
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,docs]'
 	touch $(READY)
 
-demo: $(READY)  ## find the best loss and calibrator on an embedded task, and write two reports: a minute or two
+demo: $(DEMO)  ## find the best loss and calibrator on an embedded task, and write two reports: a minute or two
 	$(BIN)/calibrant study run quick --out demo/results
 	@echo
 	$(BIN)/calibrant measure src/calibrant/examples/cross_entropy.npz

@@ -37,8 +37,18 @@ def rows(name: str) -> Iterator[Row]:
 
 def shown(name: str) -> str:
     """A metric as people write it."""
-    words = name.replace("_", " ").replace("label binned", "label-binned").split(" ")
-    return " ".join(word.upper() if word in ("ece", "mce", "mmce") else word for word in words)
+    words = (
+        name.replace("_", " ")
+        .replace("label binned", "label-binned")
+        .replace("eaurc", "E-AURC")
+        .split(" ")
+    )
+    return " ".join(
+        word.upper()
+        if word in ("ece", "mce", "mmce", "nll", "auroc", "aupr", "aurc", "fpr95")
+        else word
+        for word in words
+    )
 
 
 def outliers(found: list[Row]) -> str:
@@ -88,7 +98,14 @@ def text() -> str:
             f"Calibration errors of the top label, K = 5, N = {n:,}:",
             table(chosen, "metric", names, slice(5, 6)),
         ]
-    parts += [outliers(binned)]
+    ranking = list(rows("ranking.txt"))
+    names = list(dict.fromkeys((row[5],) for row in ranking))
+    parts += [
+        outliers(binned),
+        "Averages and ranking metrics, K = 2, N = 200:",
+        table(ranking, "metric", names, slice(5, 6)),
+        outliers(ranking),
+    ]
     return "\n\n".join(parts)
 
 

@@ -98,7 +98,7 @@ def check_numbers(view: web.Opened, p: Predictions, temperature: float, **binnin
 SERIES = ("mixed signs", "N % bins = 1", "two classes", "saturated float32", "many classes")
 
 
-QUICKLY = ("mixed signs", "ties", "one sample")
+QUICKLY = ("mixed signs",)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +128,7 @@ def test_live_numbers_are_those_of_the_package(
         assert view.complaints == []
 
 
+@pytest.mark.slow
 def test_models_share_the_reach_of_the_slider(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +146,7 @@ def test_models_share_the_reach_of_the_slider(
                 assert number(view.shown("ece", index)) == pytest.approx(want, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_probabilities_on_the_edges_of_bins(browser: Browser, tmp_path: Path) -> None:
     """Rounded probabilities lie on edges; at T = 1 each is in the package's bin."""
     rng = np.random.default_rng(0)
@@ -159,6 +161,7 @@ def test_probabilities_on_the_edges_of_bins(browser: Browser, tmp_path: Path) ->
         assert view.shown("nll") in ("∞", f"{metrics.nll(p):.4f}")
 
 
+@pytest.mark.slow
 def test_confidences_alone(browser: Browser, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     c = Confidences(confidence=rng.random(500), correct=rng.random(500) < 0.6)
@@ -248,6 +251,7 @@ def test_the_slider_by_keyboard(
         assert number(view.shown("ece")) == pytest.approx(want, abs=6e-5)
 
 
+@pytest.mark.slow
 def test_each_model_at_its_best(
     browser: Browser, report: Path, examples: dict[str, Predictions]
 ) -> None:
@@ -264,6 +268,7 @@ def test_each_model_at_its_best(
         assert view.page.inner_text("#temperature-shown").startswith("T = ")
 
 
+@pytest.mark.slow
 def test_models_can_be_hidden(browser: Browser, report: Path) -> None:
     drawn = "document.getElementById('reliability').data.length"
     with web.opened(browser, report) as view:
@@ -281,6 +286,7 @@ def test_models_can_be_hidden(browser: Browser, report: Path) -> None:
         assert view.complaints == []
 
 
+@pytest.mark.slow
 def test_hovering_a_bin_says_how_many_samples_and_the_interval(
     browser: Browser, report: Path, examples: dict[str, Predictions]
 ) -> None:
@@ -296,6 +302,7 @@ def test_hovering_a_bin_says_how_many_samples_and_the_interval(
         assert f"{table.count[-1]:,.0f} samples" in view.page.inner_text("#reliability-said")
 
 
+@pytest.mark.slow
 def test_charts_by_keyboard(browser: Browser, report: Path) -> None:
     with web.opened(browser, report) as view:
         view.page.focus("#reliability")
@@ -308,6 +315,7 @@ def test_charts_by_keyboard(browser: Browser, report: Path) -> None:
         assert view.page.inner_text("#reliability-said") == first
 
 
+@pytest.mark.slow
 def test_the_bins_as_a_table(
     browser: Browser, report: Path, examples: dict[str, Predictions]
 ) -> None:
@@ -326,6 +334,7 @@ def test_the_bins_as_a_table(
         ]
 
 
+@pytest.mark.slow
 def test_tables_are_sorted_by_keyboard(browser: Browser, report: Path) -> None:
     body = "document.querySelector('#classes table').tBodies[0]"
     gaps = f"[...{body}.rows].map(row => Number(row.cells[5].dataset.value))"
@@ -340,6 +349,7 @@ def test_tables_are_sorted_by_keyboard(browser: Browser, report: Path) -> None:
         assert view.page.evaluate(gaps) == rising[::-1]
 
 
+@pytest.mark.slow
 def test_the_curve_is_that_of_the_package(
     browser: Browser, report: Path, examples: dict[str, Predictions]
 ) -> None:
@@ -383,6 +393,7 @@ def test_hostile_names_are_shown_as_text(browser: Browser, tmp_path: Path) -> No
         assert view.complaints == []
 
 
+@pytest.mark.slow
 def test_hostile_names_in_a_study(browser: Browser, tmp_path: Path) -> None:
     records = [
         {
@@ -451,6 +462,7 @@ def test_the_table_of_a_study(browser: Browser, study: tuple[Path, Path]) -> Non
         assert view.complaints == []
 
 
+@pytest.mark.slow
 def test_the_table_of_a_study_is_sorted_by_keyboard(
     browser: Browser, study: tuple[Path, Path]
 ) -> None:
@@ -468,6 +480,7 @@ def test_the_table_of_a_study_is_sorted_by_keyboard(
         assert len(best) >= 3
 
 
+@pytest.mark.slow
 def test_the_front_is_that_of_the_package(browser: Browser, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     points = np.round(rng.random((40, 2)), 2)  # ties too
@@ -497,6 +510,7 @@ def test_the_front_is_that_of_the_package(browser: Browser, tmp_path: Path) -> N
         assert not view.page.locator("#shift").count()
 
 
+@pytest.mark.slow
 def test_shifts_follow_the_filter(browser: Browser, study: tuple[Path, Path]) -> None:
     lines = "document.getElementById('shift').data.map(t => [...t.x])"
     with web.opened(browser, study[1]) as view:
@@ -554,6 +568,7 @@ def test_contrast(scheme: Any, browser: Browser, report: Path, study: Any) -> No
             assert view.page.evaluate(CONTRAST) == []
 
 
+@pytest.mark.slow
 def test_everything_has_a_name(browser: Browser, report: Path, study: Any) -> None:
     """Controls are labelled, charts have a text, headings do not skip a level."""
     kinds = "input, select, button, [role=img], [role=region]"
@@ -577,6 +592,7 @@ def test_everything_has_a_name(browser: Browser, report: Path, study: Any) -> No
             assert len(ids) == len(set(ids))
 
 
+@pytest.mark.slow
 def test_it_fits_a_narrow_window(browser: Browser, report: Path, study: Any) -> None:
     for path in (report, study[1]):
         with web.opened(browser, path, viewport={"width": 340, "height": 700}) as view:

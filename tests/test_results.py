@@ -96,6 +96,7 @@ def test_kept_files_heal(finished: Path, tmp_path: Path, damage: bytes | None) -
     assert values(folder) == values(finished)
 
 
+@pytest.mark.slow
 def test_damaged_weights_alone(finished: Path, tmp_path: Path) -> None:
     """A new shift needs them; the checkpoint of the last epoch still has them."""
     folder = tmp_path / "copy"
@@ -183,6 +184,7 @@ def test_two_drivers_with_other_labels(tmp_path: Path) -> None:
     assert found in ({"mine", "focal"}, {"yours", "focal"})
 
 
+@pytest.mark.slow
 def test_a_new_label_trains_and_evaluates_nothing(tmp_path: Path) -> None:
     run_study(tiny(**labelled("mine")), tmp_path, executor=LOCAL)
     before = values(tmp_path)
@@ -217,6 +219,7 @@ def test_bad_numbers_of_workers(tmp_path: Path, option: str, value: str) -> None
         Local(workers=0)
 
 
+@pytest.mark.slow
 def test_two_thousand_runs(tmp_path: Path) -> None:
     """What is finished is found without PyTorch or pandas; the time is that of one core."""
     gammas = [n / 4 for n in range(1, 21)]

@@ -576,6 +576,7 @@ def test_killed_driver(finished: Path, tmp_path: Path) -> None:
     assert values(out) == values(finished)
 
 
+@pytest.mark.slow
 def test_killed_worker(finished: Path, tmp_path: Path) -> None:
     """SIGKILL of a worker in the middle: the study still completes, with the same table."""
     path, out = toml(tmp_path), tmp_path / "out"
@@ -701,6 +702,7 @@ def test_locks_end_with_their_process(tmp_path: Path) -> None:
     assert not store.claimed("a")
 
 
+@pytest.mark.slow
 def test_probe(tmp_path: Path) -> None:
     """Processes times threads is the number of cores, whichever way is faster."""
     run = tiny().runs[0]
@@ -782,6 +784,7 @@ def test_only_the_guilty_run_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert now.count("done") == 2
 
 
+@pytest.mark.slow
 def test_an_edited_study_does_not_mix_with_the_old(finished: Path, tmp_path: Path) -> None:
     import shutil
 
@@ -798,6 +801,7 @@ def test_an_edited_study_does_not_mix_with_the_old(finished: Path, tmp_path: Pat
     )
 
 
+@pytest.mark.slow
 def test_a_changed_shift_file_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "shift.npz"
     study = None
@@ -913,6 +917,7 @@ def test_select_needs_runs(tmp_path: Path) -> None:
         select(tiny(), tmp_path)
 
 
+@pytest.mark.slow
 def test_tune(tmp_path: Path) -> None:
     table = {"objective": "focal:gamma={g} + {b}*mmce", "g": [1, 5], "b": [0.5, 2]}
     study = tiny(objectives=["cross_entropy"], tune=table)
