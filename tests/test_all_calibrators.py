@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant import InputError, Predictions, fit_summary, metrics
+from calibrant import InputError, Predictions, Scores, fit_summary, metrics
 from calibrant._core.checks import CalibrationWarning, NotFittedError
 from calibrant.calibrators import (
     CALIBRATORS,
@@ -151,6 +151,17 @@ def test_transform_never_sees_labels(name: str) -> None:
     other = Predictions(logits=p.logits, labels=np.roll(p.labels, 1))
     np.testing.assert_array_equal(c.transform(p).probs, c.transform(other).probs)
     np.testing.assert_array_equal(c.transform(other).labels, other.labels)
+
+
+def test_scores_are_calibrated_as_predictions_are(
+    make: Callable[[], Calibrator], name: str
+) -> None:
+    p = predictions()
+    c = fitted(name, "mixed signs")
+    scores = Scores(logits=p.logits, classes=p.classes, meta=p.meta)
+    found, wanted = c.transform(scores), c.transform(p)
+    assert (type(found), type(wanted)) == (Scores, Predictions)
+    np.testing.assert_array_equal(found.scores, wanted.scores)
 
 
 def test_rows_sum_to_one_and_argmax_is_kept(make: Callable[[], Calibrator], name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from calibrant import Confidences, InputError, Predictions
+from calibrant import Confidences, InputError, Predictions, Scores, measure
 from calibrant._core import arrays as core_arrays
+from calibrant.predictions import load_scores
+from calibrant.streaming import Accumulator
 from tests.conftest import draw
 
 Z = np.zeros((4, 3), np.float32)
@@ -274,3 +277,46 @@ def test_split_checks_its_seed(seed: object) -> None:
 def test_one_sample_is_one_sample() -> None:
     assert repr(Predictions(logits=Z[:1], labels=Y[:1])).startswith("Predictions(1 sample, ")
     assert repr(Confidences(confidence=[0.5], correct=[1])) == "Confidences(1 sample)"
+
+
+# --- scores without labels --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["logits", "probs"])
+@pytest.mark.parametrize("classes", [2, 5, 40])
+def test_scores_have_what_predictions_have_but_the_labels(kind: str, classes: int) -> None:
+    z, labels = draw(300, classes)
+    scores = {kind: Predictions(logits=z, labels=labels).probs if kind == "probs" else z}
+    p, s = Predictions(**scores, labels=labels), Scores(**scores)
+    for name in ("predicted", "confidence", "odds_against", "entropy", "order", "log_probs"):
+        np.testing.assert_array_equal(getattr(s, name), getattr(p, name), err_msg=name)
+    assert (s.num_samples, s.num_classes, s.kind) == (p.num_samples, p.num_classes, p.kind)
+    for name in ("labels", "correct", "label_log_prob", "brier_terms", "split"):
+        assert not hasattr(s, name)
+    part = s.take([3, 1])
+    assert type(part) is Scores
+    np.testing.assert_array_equal(part.scores, s.scores[[3, 1]])
+    np.testing.assert_array_equal(s.slab(slice(2, 9)).confidence, s.confidence[2:9])
+
+
+@pytest.mark.parametrize("ending", [".npz", ".parquet", ".csv", ".safetensors"])
+def test_scores_are_saved_without_labels(tmp_path: Path, ending: str) -> None:
+    z, labels = draw(20, 3)
+    s = Scores(logits=z, classes=["a", "b", "c"], meta={"from": "here"})
+    s.save(tmp_path / f"s{ending}")
+    again = load_scores(tmp_path / f"s{ending}")
+    assert type(again) is Scores
+    assert (again.classes, dict(again.meta)) == (s.classes, {"from": "here"})
+    np.testing.assert_array_equal(again.scores.astype(s.scores.dtype), s.scores)
+    with pytest.raises((InputError, FileNotFoundError), match="labels"):
+        Predictions.load(tmp_path / f"s{ending}")
+    Predictions(logits=z, labels=labels).save(tmp_path / f"p{ending}")
+    assert type(load_scores(tmp_path / f"p{ending}")) is Predictions
+
+
+def test_scores_are_not_measured() -> None:
+    s = Scores(logits=draw(20, 3)[0])
+    with pytest.raises(InputError, match="Predictions"):
+        measure(s)
+    with pytest.raises(InputError, match="Predictions"):
+        Accumulator(3).update(s)
