@@ -993,7 +993,7 @@ def show(record: dict[str, Any]) -> None:
         print(record["number"], " ".join(record["arguments"][:2]), record["fault"], flush=True)
 
 
-def summarise_runs(records: list[dict[str, Any]]) -> str:
+def counts_of(records: list[dict[str, Any]]) -> str:
     faults = Counter(record["fault"].partition(":")[0] for record in records if record["fault"])
     exits = Counter(record["exit"] for record in records)
     slowest = max((record["seconds"] for record in records), default=0)
@@ -1022,11 +1022,11 @@ def main() -> None:
 
 def run(options: argparse.Namespace, place: Path) -> bool:
     records = drive(options.first, options.count, options.seed, place)
-    print("in one process:", summarise_runs(records))
+    print("in one process:", counts_of(records))
     if options.processes:
         step = max(1, options.count // options.processes) | 1
         more = in_processes(range(0, step * options.processes, step), options.seed + 1, place)
-        print("in processes of their own:", summarise_runs(more))
+        print("in processes of their own:", counts_of(more))
         records += more
     return any(record["fault"] for record in records)
 
