@@ -15,9 +15,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 EVIDENCE, PAGE = ROOT / "evidence" / "coverage", ROOT / "docs" / "intervals.md"
-BEGIN, END = "<!-- coverage: begin -->", "<!-- coverage: end -->"
+MARKS = "<!-- {}: begin -->", "<!-- {}: end -->"
 LINE = re.compile(r"K=(\d+) N=(\d+) (\w+) T=([\d.]+): (.*?)  \[")
 VALUE = re.compile(r"([\w ]+) ([\d.]+) \(\d+/\d+\)")
+POWER = re.compile(r"N=(\d+) power: (.*?), 2 models: (.*?)  \[")
 LOW, HIGH = 92.0, 98.0
 
 Row = tuple[int, int, int, str, str, str, float]  # simulations, K, N, population, T, metric, value
@@ -109,11 +110,33 @@ def text() -> str:
     return "\n\n".join(parts)
 
 
+def power() -> str:
+    """How often each test sees a real difference, by metric."""
+    found: dict[str, dict[tuple[str, str], str]] = {}
+    columns, test = [], ""
+    for line in (EVIDENCE / "power.txt").read_text().splitlines():
+        if line.startswith("#"):
+            test = line.partition(", ")[2]
+        elif match := POWER.match(line):
+            columns.append((match[2], test))
+            for metric, value in re.findall(r"(\w+) ([\d.]+)", match[3]):
+                found.setdefault(metric, {})[columns[-1]] = f"{float(value):g}"
+    columns.sort()
+    head = ["metric", *(f"{change}: {test}" for change, test in columns)]
+    lines = [head, ["---"] * len(head)]
+    lines += [[shown(metric), *(cells[c] for c in columns)] for metric, cells in found.items()]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def page() -> str:
     """The page with its tables made anew."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{text()}\n\n{END}{after}"
+    found = PAGE.read_text()
+    for name, made in (("coverage", text()), ("power", power())):
+        begin, end = (mark.format(name) for mark in MARKS)
+        before, _, rest = found.partition(begin)
+        _, _, after = rest.partition(end)
+        found = f"{before}{begin}\n\n{made}\n\n{end}{after}"
+    return found
 
 
 if __name__ == "__main__":
