@@ -86,3 +86,8 @@ def case(request: pytest.FixtureRequest) -> tuple[np.ndarray, np.ndarray]:
 def predictions() -> Predictions:
     z, labels = CASES["mixed signs"]
     return Predictions(logits=z, labels=labels)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put groups that share something costly first: at the end one worker would be left alone."""
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
