@@ -3,42 +3,69 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO := .venv/.demo
 READY := .venv/.ready
+PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+# No bytecode, which pip would not pass on as an option to the environment in which it builds the package.
+# ("no" is what turns compilation off: pip takes the value for that of --compile.)
+export PIP_NO_COMPILE := no
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+EXAMPLES := src/calibrant/examples
 # Hundreds of test processes load PyTorch: keep the compiled bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-all lint check lowest bench docs clean
+.PHONY: demo test test-logs test-numpy test-slow test-all coverage lint check lowest dist bench docs clean
 
-# One environment, grown step by step: the demo needs a tenth of what the tests do.
-$(DEMO): pyproject.toml constraints.txt
+# One environment, grown step by step: the demo needs a tenth of what the tests do. PyTorch, by far the
+# largest package, is unpacked while the rest is resolved and built; then come its dependencies.
+$(DEMO): pyproject.toml setup.py constraints.txt $(wildcard src/calibrant/_core/_rows*.[ch])
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[train,report]'
+	$(PIP) --no-deps torch & $(PIP) --no-warn-conflicts --editable '.[report]' && wait $$!
+	$(PIP) torch
 	touch $(DEMO)
 
 $(READY): $(DEMO)
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,docs]'
+	$(PIP) --editable '.[dev,docs]'
 	touch $(READY)
 
 demo: $(DEMO)  ## find the best loss and calibrator on an embedded task, and write two reports: a minute or two
 	$(BIN)/calibrant study run quick --out demo/results
 	@echo
-	$(BIN)/calibrant measure src/calibrant/examples/cross_entropy.npz
+	$(BIN)/calibrant measure $(EXAMPLES)/cross_entropy.npz
 	@echo
 	@mkdir -p demo
-	$(BIN)/calibrant report demo/results --study quick -o demo/study.html
-	$(BIN)/calibrant report src/calibrant/examples/cross_entropy.npz src/calibrant/examples/label_smoothing.npz -o demo/report.html
+	$(BIN)/calibrant report demo/results --study quick -o demo/study.html & \
+	$(BIN)/calibrant report $(EXAMPLES)/cross_entropy.npz $(EXAMPLES)/label_smoothing.npz -o demo/report.html && wait $$!
 
-# Tests that share something costly, a browser or a finished study, are marked as one group.
-PYTEST := $(BIN)/python -m pytest -q -n auto --dist loadgroup
+# tests/conftest.py says which files are run by one process as a whole.
+PYTEST := $(BIN)/python -m pytest -q -n auto --dist loadscope
 
 test: $(READY)  ## the tests but the slow ones
 	$(PYTEST) -m "not slow"
 
+# The rows of scores are swept by compiled kernels where a compiler was found; NumPy is their reference.
+NUMPY_TESTS := tests/test_predictions.py tests/test_metric_oracles.py tests/test_streaming.py tests/test_hostile.py
+test-numpy: $(READY)  ## the tests of rows, oracles, streams and bad input on the NumPy kernels
+	CALIBRANT_KERNELS=numpy $(PYTEST) -m "not slow" $(NUMPY_TESTS)
+
 test-slow: $(READY)  ## the slow tests alone: simulations, killed processes, clusters
 	$(PYTEST) -m slow
 
-test-all: test test-slow  ## every test
+# Each tool in an environment of its own: their requirements differ from ours.
+test-logs: $(READY)  ## the tests of evaluation logs, on logs that the current Inspect and lm-evaluation-harness write
+	rm -rf build/logs
+	set -e; for tool in inspect-ai lm-eval; do \
+	  $(PYTHON) -m venv build/$$tool; \
+	  build/$$tool/bin/python -m pip install --quiet --no-compile $$tool; \
+	  build/$$tool/bin/python tests/make_logs.py build/logs; \
+	done
+	CALIBRANT_LOGS=build/logs $(PYTEST) tests/test_logs.py
+
+test-all: test test-numpy test-slow  ## every test
+
+coverage: $(READY)  ## the tests but the slow ones, with the coverage by branch; fails below the floor in pyproject.toml
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -q -n auto --dist loadscope -m "not slow"
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
 
 lint: $(READY)  ## format, lint, types, layers
 	$(BIN)/ruff format --check .
@@ -50,6 +77,12 @@ check: lint test-all  ## lint and all tests: warnings are errors, doctests run
 
 lowest:  ## the core tests with the lowest supported versions of the dependencies, in a separate environment
 	$(PYTHON) tests/lowest.py
+
+dist: $(READY)  ## the source archive and a wheel, into dist/, with their description checked
+	$(PIP) build twine
+	rm -rf dist
+	$(BIN)/python -m build --quiet
+	$(BIN)/twine check --strict dist/*
 
 bench: $(READY)  ## speed ratios against floors and other packages; rewrites docs/benchmarks.md and docs/comparison.md
 	$(BIN)/python benchmarks/metrics.py
@@ -63,4 +96,4 @@ docs: $(READY)  ## the documentation site, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
-	rm -rf .venv site demo .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv site demo dist .coverage .pytest_cache .mypy_cache .ruff_cache

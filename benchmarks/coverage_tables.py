@@ -1,31 +1,49 @@
 """Write the coverage tables of docs/intervals.md from what coverage_grid.py printed.
 
     python benchmarks/coverage_grid.py classwise … > evidence/coverage/classwise.txt
+    python benchmarks/false_alarms.py --summary
     python benchmarks/coverage_tables.py
 
-Each line of ``evidence/coverage`` is one population; ``simulations`` in its header says how many
-data sets were drawn for the lines below.
+Each line of ``evidence/coverage/*.txt`` is one population; ``simulations`` in its header says how
+many data sets were drawn for the lines below. Where two lines are about the same population, they
+are counted together. ``comparison.csv`` has the false alarms and the power of comparisons.
 """
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from scipy.special import bdtr
 
 ROOT = Path(__file__).parents[1]
 EVIDENCE, PAGE = ROOT / "evidence" / "coverage", ROOT / "docs" / "intervals.md"
 MARKS = "<!-- {}: begin -->", "<!-- {}: end -->"
 LINE = re.compile(r"K=(\d+) N=(\d+) (\w+) T=([\d.]+): (.*?)  \[")
 VALUE = re.compile(r"([\w ]+) ([\d.]+) \(\d+/\d+\)")
-POWER = re.compile(r"N=(\d+) power: (.*?), 2 models: (.*?)  \[")
+CLUSTERS = re.compile(r"(coverage|false alarms): (\d+) clusters of (\d+) (\w+) rows: (.*)")
 LOW, HIGH = 92.0, 98.0
+# A coverage is called a miss where intervals that cover 95 % would show it less often than this.
+CHANCE = 0.01
+# False alarms in per cent that are allowed at a level of 5 %.
+BAR = 7.0
 
 Row = tuple[int, int, int, str, str, str, float]  # simulations, K, N, population, T, metric, value
 
 
-def rows(name: str) -> Iterator[Row]:
-    """Every coverage in a file."""
+def rows(name: str) -> list[Row]:
+    """Every coverage in a file; lines about the same population are counted together."""
+    pooled: dict[tuple[object, ...], tuple[int, float]] = {}
+    for simulations, *place, value in _lines(name):
+        drawn, mean = pooled.get(tuple(place), (0, 0.0))
+        total = drawn + simulations
+        pooled[tuple(place)] = total, (drawn * mean + simulations * value) / total
+    return [(drawn, *place, round(mean, 1)) for place, (drawn, mean) in pooled.items()]
+
+
+def _lines(name: str) -> Iterator[Row]:
     simulations = 0
     for line in (EVIDENCE / name).read_text().splitlines():
         if line.startswith("#"):
@@ -46,7 +64,7 @@ def shown(name: str) -> str:
     )
     return " ".join(
         word.upper()
-        if word in ("ece", "mce", "mmce", "nll", "auroc", "aupr", "aurc", "fpr95")
+        if word in ("ece", "mce", "mmce", "skce", "nll", "auroc", "aupr", "aurc", "fpr95")
         else word
         for word in words
     )
@@ -61,10 +79,16 @@ def outliers(found: list[Row]) -> str:
         f"{HIGH:g} %, {high} above and {len(low)} below"
     )
     named = [
-        f"{shown(metric)} K = {k}, N = {n:,}, {p}, T = {t}: {value:g} %"
-        for _, k, n, p, t, metric, value in sorted(low, key=lambda row: row[-1])
+        f"{shown(metric)} K = {k}, N = {n:,}, {p}, T = {t}: {value:g} % of {drawn}"
+        for drawn, k, n, p, t, metric, value in sorted(low, key=lambda row: row[-1])
     ]
-    return f"{text}{' (' if named else ''}{'; '.join(named)}{')' if named else ''}."
+    if not named:
+        return f"{text}."
+    missed = sum(bdtr(round(row[0] * row[-1] / 100), row[0], 0.95) < CHANCE for row in low)
+    verdict = (
+        f"Intervals that cover 95 % would show so few in less than {100 * CHANCE:g} % of runs for"
+    )
+    return f"{text} ({'; '.join(named)}). {verdict} {missed or 'none'} of them."
 
 
 def table(found: list[Row], label: str, keys: list[tuple[object, ...]], at: slice) -> str:
@@ -82,7 +106,7 @@ def table(found: list[Row], label: str, keys: list[tuple[object, ...]], at: slic
 
 def text() -> str:
     """The part of the page between the marks."""
-    classwise, binned = list(rows("classwise.txt")), list(rows("binned.txt"))
+    classwise, binned = rows("classwise.txt"), rows("binned.txt")
     many = [row for row in classwise if row[1] > 2]
     two = [row for row in classwise if row[1] == 2]
     by_size = sorted({(r[1], r[2]) for r in many}), sorted({(r[1], r[2]) for r in two})
@@ -99,7 +123,7 @@ def text() -> str:
             f"Calibration errors of the top label, K = 5, N = {n:,}:",
             table(chosen, "metric", names, slice(5, 6)),
         ]
-    ranking = list(rows("ranking.txt"))
+    ranking = rows("ranking.txt")
     names = list(dict.fromkeys((row[5],) for row in ranking))
     parts += [
         outliers(binned),
@@ -110,28 +134,128 @@ def text() -> str:
     return "\n\n".join(parts)
 
 
+def streams() -> str:
+    """Coverage of intervals from the state of an accumulator, alone and in clusters."""
+    parts = []
+    for name, title in (("stream", "Independent rows"), ("clustered", "Clustered rows")):
+        found = list(rows(f"{name}.txt"))
+        for k, n in dict.fromkeys((row[1], row[2]) for row in found):
+            chosen = [row for row in found if (row[1], row[2]) == (k, n)]
+            count = "–".join(f"{c}" for c in sorted({row[0] for row in chosen}))
+            names = list(dict.fromkeys((row[5],) for row in chosen))
+            parts += [
+                f"{title}, K = {k}, N = {n:,}, {count} simulations per population:",
+                table(chosen, "metric", names, slice(5, 6)),
+            ]
+        parts.append(outliers(found))
+    return "\n\n".join(parts)
+
+
+def compared() -> list[dict[str, str]]:
+    """The rows of comparison.csv."""
+    with (EVIDENCE / "comparison.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def comparison(found: list[dict[str, str]], *names: str) -> str:
+    """Shares by metric, a column per population, with what these columns of the file say."""
+
+    def column(row: dict[str, str]) -> str:
+        models = "" if row["models"] == "2" else f", {row['models']} models"
+        return f"{row['population'].removeprefix('power: ')}{models}"
+
+    tables: dict[str, list[int]] = {}
+    for row in found:
+        tables.setdefault(column(row), []).append(int(row["tables"]))
+    columns = list(tables)
+    cells: dict[str, dict[str, str]] = {}
+    for row in found:
+        shares = (f"{float(row[name]):g}" if row[name] else "–" for name in names)
+        cells.setdefault(row["metric"], {})[column(row)] = " / ".join(shares)
+    counts = (f"{min(n)} to {max(n)}" if min(n) < max(n) else f"{n[0]}" for n in tables.values())
+    head = (f"{name} ({count})" for name, count in zip(columns, counts, strict=True))
+    lines = [["metric", *head], ["---"] * (len(columns) + 1)]
+    lines += [[shown(m), *(by.get(c, "–") for c in columns)] for m, by in cells.items()]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def power() -> str:
     """How often each test sees a real difference, by metric."""
-    found: dict[str, dict[tuple[str, str], str]] = {}
-    columns, test = [], ""
-    for line in (EVIDENCE / "power.txt").read_text().splitlines():
+    found = [row for row in compared() if row["population"].startswith("power")]
+    return comparison(found, "test", "plain", "plain made valid")
+
+
+def _above(null: list[dict[str, str]]) -> str:
+    """How many shares are above the bar, and which of them by more than chance."""
+    above = [row for row in null if float(row["test"]) > BAR]
+
+    def beyond_chance(row: dict[str, str]) -> bool:
+        tables = int(row["tables"])
+        return bdtr(round(tables * float(row["test"]) / 100) - 1, tables, 0.05) > 1 - CHANCE
+
+    missed = list(filter(beyond_chance, above))
+    named = "; ".join(
+        f"{shown(row['metric'])}, {row['population']}, N = {int(row['size']):,}: {row['test']} %"
+        for row in missed
+    )
+    return (
+        f"Of {len(null)} shares, {len(above)} are above {BAR:g} %. A test with 5 % false alarms "
+        f"would show so many in less than {100 * CHANCE:g} % of runs for "
+        f"{len(missed) or 'none'} of them{f' ({named})' if named else ''}."
+    )
+
+
+def alarms() -> str:
+    """How often equally calibrated models are told apart, by size, population and metric."""
+    null = [row for row in compared() if not row["population"].startswith("power")]
+    parts = []
+    for size in sorted({int(row["size"]) for row in null}):
+        found = [row for row in null if int(row["size"]) == size]
+        parts += [f"N = {size:,}:", comparison(found, "test", "plain")]
+    parts.append(_above(null))
+    return "\n\n".join(parts)
+
+
+def clusters() -> str:
+    """Coverage of intervals, and false alarms of compare, where samples come in clusters."""
+    made = {"coverage": "Coverage of 95 % intervals", "false alarms": "False alarms of `compare`"}
+    tables: dict[str, list[list[str]]] = {}
+    outside, simulations = [], ""
+    for line in (EVIDENCE / "clusters.txt").read_text().splitlines():
         if line.startswith("#"):
-            test = line.partition(", ")[2]
-        elif match := POWER.match(line):
-            columns.append((match[2], test))
-            for metric, value in re.findall(r"(\w+) ([\d.]+)", match[3]):
-                found.setdefault(metric, {})[columns[-1]] = f"{float(value):g}"
-    columns.sort()
-    head = ["metric", *(f"{change}: {test}" for change, test in columns)]
-    lines = [head, ["---"] * len(head)]
-    lines += [[shown(metric), *(cells[c] for c in columns)] for metric, cells in found.items()]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+            simulations = re.search(r"(\d+) simulations", line)[1]
+        elif match := CLUSTERS.match(line):
+            kind, count, size, rows, rest = match.groups()
+            found = dict(re.findall(r"(\w+) ([\d.]+)", rest))
+            head = ["clusters", "data sets", *map(shown, found)]
+            table = tables.setdefault(kind, [head, ["---"] * len(head)])
+            name = f"{count} of {size}, {rows}" if size != "1" else f"{count} of 1"
+            table.append([name, simulations, *(f"{float(v):g}" for v in found.values())])
+            if kind == "coverage":
+                outside += [
+                    f"{shown(metric)} with {name}: {float(value):g} %"
+                    for metric, value in found.items()
+                    if not LOW <= float(value) <= HIGH
+                ]
+    parts = []
+    for kind, table in tables.items():
+        parts += [f"{made[kind]}, in per cent:", "\n".join(f"| {' | '.join(r)} |" for r in table)]
+    missed = f"Outside {LOW:g} to {HIGH:g} %: {'; '.join(outside) if outside else 'none'}."
+    return "\n\n".join([*parts[:2], missed, *parts[2:]])
 
 
 def page() -> str:
     """The page with its tables made anew."""
     found = PAGE.read_text()
-    for name, made in (("coverage", text()), ("power", power())):
+    made_of = {
+        "coverage": text,
+        "clusters": clusters,
+        "streams": streams,
+        "power": power,
+        "alarms": alarms,
+    }
+    for name, make in made_of.items():
+        made = make()
         begin, end = (mark.format(name) for mark in MARKS)
         before, _, rest = found.partition(begin)
         _, _, after = rest.partition(end)

@@ -15,16 +15,18 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from calibrant.metrics import METRICS
-from calibrant.results import compare_runs, read_all, summarise_runs
+from calibrant.papers import collect
+from calibrant.results import compare_runs, summarise_runs
 from common import DOCS, ROOT, fill, markdown
 
 FOLDER = ROOT / "evidence"
 PAGE = DOCS / "which.md"
 NAMES = {
+    "features-cifar10": "CIFAR-10, head on features",
+    "features-cifar100": "CIFAR-100, head on features",
     "cifar10": "CIFAR-10, ResNet-8",
     "cifar100": "CIFAR-100, ResNet-8",
     "news20": "20 Newsgroups, 1D-CNN",
@@ -44,27 +46,20 @@ LOSSES = (
     "cross_entropy + avuc_gs",
     "cross_entropy + soft_avuc",
     "cross_entropy + soft_binned_ece",
+    "focal + mmce",
+    "focal + avuc",
+    "focal + avuc_gs",
     "focal + soft_avuc",
     "focal + soft_binned_ece",
+    "squared_error",
+    "squared_error + mmce",
+    "squared_error + avuc",
+    "squared_error + avuc_gs",
+    "squared_error + soft_avuc",
+    "squared_error + soft_binned_ece",
 )
 CALIBRATORS = ("none", "TS", "TS-ECE", "TS-SB-ECE", "HB", "SVS")
 NATURAL, KINDS = "tiny_cifar7_shift.npz", ("gaussian_noise", "contrast")
-
-
-# --- from results to files --------------------------------------------------------------------
-
-
-def collect(out: str) -> None:
-    """One Parquet file per data set, one row per value: metrics alone, no logits, no samples."""
-    FOLDER.mkdir(exist_ok=True)
-    table = read_all(out)
-    order = [(name, "ascending") for name in ("model", "objective", "seed", "calibrator", "part")]
-    for data in pc.unique(table["data"]).to_pylist():
-        part = table.filter(pc.equal(table["data"], data)).sort_by(order)
-        path = FOLDER / f"{data}.parquet"
-        pq.write_table(part, path, compression="zstd", compression_level=19)
-        runs = len(pc.unique(part["run"]))
-        print(f"{path.name}: {runs} runs, {part.num_rows:,} values, {path.stat().st_size:,} bytes")
 
 
 # --- values of the studies --------------------------------------------------------------------
@@ -281,23 +276,29 @@ def number(value: float, *, percent: bool) -> str:
     return f"{100 * value:.2f}" if percent else f"{value:.4f}"
 
 
-def tables() -> None:
-    for data in NAMES:
-        if (FOLDER / f"{data}.parquet").exists():
-            fill(PAGE, data, losses(data))
-    fill(PAGE, "pairs", pairs())
-    fill(PAGE, "shifts", shifts())
-    fill(PAGE, "calibrators", calibrators())
-    fill(PAGE, "pretrained", pretrained("test", top_only=False))
-    fill(PAGE, "pretrained-shift", pretrained("shift", top_only=False))
-    fill(PAGE, "imagenet", pretrained("test", top_only=True))
+def blocks() -> dict[str, str]:
+    """The text of every marked part of docs/which.md: tables, and sentences made from them."""
+    import findings
+
+    return {
+        **{data: losses(data) for data in NAMES},
+        "pairs": pairs(),
+        "shifts": shifts(),
+        "calibrators": calibrators(),
+        "pretrained": pretrained("test", top_only=False),
+        "pretrained-shift": pretrained("shift", top_only=False),
+        "imagenet": pretrained("test", top_only=True),
+        **findings.blocks(),
+    }
 
 
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["collect", out]:
-            collect(out)
+            for name, rows in collect(out, FOLDER).items():
+                print(f"{name}: {rows:,} rows")
         case ["tables"]:
-            tables()
+            for name, text in blocks().items():
+                fill(PAGE, name, text)
         case _:
             raise SystemExit(__doc__)

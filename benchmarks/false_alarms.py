@@ -1,36 +1,60 @@
 """Does `compare` raise false alarms between equally calibrated models, and does it see differences?
 
-    python benchmarks/false_alarms.py [--simulations 200] [--sizes 300,1000,5000] [--models 2,5]
-                                      [--metrics ece,adaptive_ece,…] [--replicates 700] [--seed 0]
+    python benchmarks/false_alarms.py [--tables 200] [--sizes 300,1000,5000] [--models 2,5]
+        [--populations "sharpness,power: logits × 2"] [--metrics ece,mce] [--replicates 700]
+        [--seed 0] [--workers 2] [--found FILE]
+    python benchmarks/false_alarms.py --summary [--found FILE]
 
-Null populations (equal true calibration error, in the same bins):
+Populations with equal true calibration errors, in the same bins:
 
 - exchangeable: models share the logits z but for noise of their own; labels from softmax(z);
 - exchangeable T = 2: the same, all stated too confidently by a factor 2 of the logits;
 - sharpness: q ~ U(0.5, 1) is the chance of being right; every model is calibrated, but one states
   q, one the constant 0.75, one the two levels 0.625 and 0.875, one four levels, one eight;
-- gap of 10 points: the same, every model right 10 points less often than it states.
+- gap of 10 points: the same, every model right 10 points less often than it states;
+- T = 2: q stated with doubled log-odds, by the others as the mean of that over their levels.
 
-A family is every pair of one table of one metric; a false alarm is any p < 5 % after Holm's
-correction. For rows with a real difference (power) the models are the exchangeable ones, one of
-them stated with logits multiplied by 1.3 or 2.
+``TOLD_APART`` has the errors that do differ there. For rows with a real difference (power) the
+models are the exchangeable ones, one of them stated with logits multiplied by 1.3 or 2.
+
+Beside the test of ``compare`` there is the plain one: the difference of the two estimates, divided
+by its standard deviation over resamples. Every table is one line of FILE, with the least p-value of
+both tests after Holm's correction by metric; tables that are already there are not computed again.
+``--summary`` writes how often each is below 5 % to evidence/coverage/comparison.csv, and for power
+also how often the plain test is below the p-value that makes it valid: the one it falls below in
+5 % of the tables of the worst of the equally calibrated populations of that size.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
+import csv
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from itertools import combinations
+from pathlib import Path
 
 import numpy as np
+from scipy.special import ndtr
 
 from calibrant import Confidences, Predictions
 from calibrant.inference import holm, paired_differences
+from calibrant.inference._biased import BiasedErrors, by_true_errors
+from calibrant.inference._bootstrap import resample_weights
+from calibrant.inference._resampling import Resampling
 from calibrant.metrics import METRICS
+from calibrant.metrics._sample import Sample
 
-TOP = [name for name, metric in METRICS.items() if metric.top_label and metric.plug_in]
-EXCHANGEABLE = [*TOP, "classwise_ece", "accuracy", "nll", "brier", "auroc", "aurc"]
+EVIDENCE = Path(__file__).parents[1] / "evidence" / "coverage" / "comparison.csv"
+COLUMNS = ("population", "size", "models", "metric", "tables", "test", "plain", "plain made valid")
+ERRORS = [name for name, metric in METRICS.items() if metric.plug_in and metric.view == "top label"]
+OTHERS = ["accuracy", "nll", "brier", "auroc", "aurc"]
 SLOW = ("kde_ece", "sweep_ece")
+PLAIN_RESAMPLES = 200
+# Tables from which the p-value that makes the plain test valid is taken.
+LEAST_TABLES = 40
 
 
 def exchangeable(rng: np.random.Generator, size: int, count: int, scale: float) -> dict:
@@ -48,20 +72,42 @@ def levels(q: np.ndarray, number: int) -> np.ndarray:
 def sharpness(rng: np.random.Generator, size: int, count: int, gap: float) -> dict:
     q = rng.uniform(0.5, 1, size)
     correct = rng.random(size) < q - gap
-    stated = [q, levels(q, 1), levels(q, 2), levels(q, 4), levels(q, 8)][:count]
+    stated = [q, *(levels(q, number) for number in (1, 2, 4, 8)[: count - 1])]
+    return {f"m{k}": Confidences(confidence=c, correct=correct) for k, c in enumerate(stated)}
+
+
+def doubled_odds(q: np.ndarray) -> np.ndarray:
+    return q**2 / (q**2 + (1 - q) ** 2)
+
+
+def doubled_levels(q: np.ndarray, number: int) -> np.ndarray:
+    """The mean of the doubled odds in equal parts of the range of q, by the antiderivative."""
+
+    def area(x: np.ndarray) -> np.ndarray:
+        return (x - 0.5) / 2 + np.log(0.5 + 2 * (x - 0.5) ** 2) / 4
+
+    low = 0.5 + np.floor((q - 0.5) * 2 * number) / (2 * number)
+    return (area(low + 0.5 / number) - area(low)) * 2 * number
+
+
+def doubled(rng: np.random.Generator, size: int, count: int, _: float) -> dict:
+    q = rng.uniform(0.5, 1, size)
+    correct = rng.random(size) < q
+    coarse = (doubled_levels(q, number) for number in (1, 2, 4, 8)[: count - 1])
+    stated = [doubled_odds(q), *coarse]
     return {f"m{k}": Confidences(confidence=c, correct=correct) for k, c in enumerate(stated)}
 
 
 def two_levels(rng: np.random.Generator, size: int, _: int, gap: float) -> dict:
-    everyone = sharpness(rng, size, 5, gap)
+    everyone = sharpness(rng, size, 3, gap)
     return {name: everyone[name] for name in ("m0", "m2")}
 
 
-def stated_louder(rng: np.random.Generator, size: int, _: int, scale: float) -> dict:
+def stated_scaled(rng: np.random.Generator, size: int, _: int, scale: float) -> dict:
     models = exchangeable(rng, size, 2, 1.0)
     first, second = models.values()
-    louder = Predictions(logits=scale * second.logits, labels=second.labels)
-    return {"m0": first, "m1": louder}
+    scaled = Predictions(logits=scale * second.logits, labels=second.labels)
+    return {"m0": first, "m1": scaled}
 
 
 POPULATIONS = {
@@ -70,56 +116,152 @@ POPULATIONS = {
     "sharpness": (sharpness, 0.0),
     "sharpness, two levels": (two_levels, 0.0),
     "sharpness, gap of 10 points": (sharpness, 0.1),
-    "power: logits × 1.3": (stated_louder, 1.3),
-    "power: logits × 2": (stated_louder, 2.0),
+    "sharpness, T = 2": (doubled, 0.0),
+    "power: logits × 1.3": (stated_scaled, 1.3),
+    "power: logits × 2": (stated_scaled, 2.0),
+}
+TWO_MODELS = ("sharpness, two levels", "power: logits × 1.3", "power: logits × 2")
+# Errors that are not equal there: kernels see a constant confidence in one place; gaps that differ
+# by the confidence average out in wide levels; label-binned ECE counts the width of a bin.
+TOLD_APART = {
+    "sharpness": ("label_binned_ece",),
+    "sharpness, two levels": ("label_binned_ece",),
+    "sharpness, gap of 10 points": ("mmce", "skce"),
+    "sharpness, T = 2": ("debiased_ece", "mce", "mmce", "skce"),
 }
 
+Job = tuple[str, int, int, int, tuple[str, ...], int]
 
-def simulate(job: tuple[str, int, int, int, tuple[str, ...], int]) -> dict[str, bool]:
+
+def of_errors(models: dict, names: list[str], replicates: int, seed: int) -> dict:
+    """P-values of calibration errors by both tests, pair by pair, from the same resamples."""
+    resampling = Resampling(replicates=replicates, seed=seed)
+    errors = {m: BiasedErrors.of(p, names, {}, resampling) for m, p in models.items()}
+    found: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in names}
+    for name, (test, plain) in found.items():
+        function = METRICS[name].function
+        values = {m: function(p) for m, p in models.items()}
+        varied = {m: e.varied[name] for m, e in errors.items()}
+        if name == "mce":  # what is simulated of it is not the metric itself
+            varied = {m: resampled(p, function, seed) for m, p in models.items()}
+        for a, b in combinations(models, 2):
+            test.append(by_true_errors(errors[a], errors[b], name).p_value)
+            spread = np.nanstd(varied[a] - varied[b], ddof=1)
+            gap = abs(values[a] - values[b])
+            plain.append(float(2 * ndtr(-gap / spread)) if spread > 0 else 1.0)
+    return found
+
+
+def resampled(p: Predictions | Confidences, function: Callable, seed: int) -> np.ndarray:
+    sample = Sample.of(p)
+    batches = resample_weights(len(p), PLAIN_RESAMPLES, seed)
+    weights = (w[sample.order] for batch in batches for w in batch)
+    return np.array([function(sample.reweighted(w)) for w in weights])
+
+
+def simulate(job: Job) -> str:
+    """One table as a line of the file."""
     population, size, count, replicates, names, seed = job
     make, argument = POPULATIONS[population]
     models = make(np.random.default_rng(seed), size, count, argument)
     top = any(isinstance(p, Confidences) for p in models.values())
-    names = tuple(name for name in names if name in TOP or not top)
-    _, found = paired_differences(models, names, replicates=replicates, seed=seed)
-    by_metric = {name: [d.p_value for d in found if d.metric == name] for name in names}
-    return {name: any(p < 0.05 for p in holm(values)) for name, values in by_metric.items()}
+    chosen = [n for n in names if METRICS[n].top_label or not top]
+    chosen = [n for n in chosen if n not in TOLD_APART.get(population, ())]
+    biased = [n for n in chosen if METRICS[n].plug_in]
+    found: dict[str, tuple[list[float], ...]] = of_errors(models, biased, replicates, seed)
+    others = [n for n in chosen if n not in found]
+    if others:
+        _, differences = paired_differences(models, others, replicates=replicates, seed=seed)
+        for name in others:
+            found[name] = ([d.p_value for d in differences if d.metric == name],)
+    least = {
+        name: [round(float(np.nanmin(holm(values))), 5) for values in tests]
+        for name, tests in found.items()
+    }
+    row = {"population": population, "size": size, "models": count, "seed": seed, "p": least}
+    return json.dumps(row, ensure_ascii=False)
+
+
+def recorded(found: Path) -> Iterator[dict]:
+    if found.exists():
+        yield from map(json.loads, found.read_text().splitlines())
+
+
+def key_of(row: dict) -> tuple[str, int, int]:
+    return row["population"], row["size"], row["models"]
+
+
+def jobs(a: argparse.Namespace) -> Iterator[Job]:
+    """Tables that are not in the file."""
+    done = {(*key_of(row), row["seed"]) for row in recorded(a.found)}
+    names = tuple(a.metrics.split(","))
+    wanted = a.populations.split(";") if a.populations else list(POPULATIONS)
+    for size in map(int, a.sizes.split(",")):
+        for population in wanted:
+            for count in map(int, a.models.split(",")):
+                if count > 2 and population in TWO_MODELS:
+                    continue
+                for seed in range(a.seed, a.seed + a.tables):
+                    if (population, size, count, seed) not in done:
+                        yield population, size, count, a.replicates, names, seed
+
+
+def summary(found: Path) -> list[dict[str, object]]:
+    """How often each test is below 5 %, by population, size, number of models and metric."""
+    cells: dict[tuple[str, int, int], dict[str, list]] = defaultdict(lambda: defaultdict(list))
+    for row in recorded(found):
+        for name, values in row["p"].items():
+            cells[key_of(row)][name].append(values)
+    valid: dict[tuple[int, str], list[float]] = defaultdict(list)
+    for (population, size, count), metrics in cells.items():
+        for name, values in metrics.items():
+            enough = len(values) >= LEAST_TABLES and len(values[0]) == 2
+            if not population.startswith("power") and count == 2 and enough:
+                valid[size, name].append(float(np.quantile([p for _, p in values], 0.05)))
+    return [
+        _share(key, name, values, min([0.05, *valid[key[1], name]]))
+        for key, metrics in sorted(cells.items(), key=_order)
+        for name, values in metrics.items()
+    ]
+
+
+def _order(item: tuple[tuple[str, int, int], dict]) -> tuple[int, int, int]:
+    population, size, count = item[0]
+    return size, list(POPULATIONS).index(population), count
+
+
+def _share(key: tuple, name: str, values: list, valid: float) -> dict[str, object]:
+    def below(place: int, level: float) -> str:
+        p = [row[place] for row in values if len(row) > place]
+        return f"{100 * np.mean(np.less(p, level)):.1f}" if p else ""
+
+    made_valid = below(1, valid) if key[0].startswith("power") else ""
+    found = (*key, name, len(values), below(0, 0.05), below(1, 0.05), made_valid)
+    return dict(zip(COLUMNS, found, strict=True))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--simulations", type=int, default=200)
+    parser.add_argument("--tables", type=int, default=200)
     parser.add_argument("--sizes", default="300,1000,5000")
     parser.add_argument("--models", default="2,5")
-    parser.add_argument("--metrics", default=",".join(n for n in EXCHANGEABLE if n not in SLOW))
-    parser.add_argument("--populations", default=",".join(POPULATIONS))
+    parser.add_argument("--metrics", default=",".join(n for n in ERRORS if n not in SLOW))
+    parser.add_argument("--populations", default="", help="separated by ;")
     parser.add_argument("--replicates", type=int, default=700)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0, help="of the first table")
+    parser.add_argument("--found", type=Path, default=Path("comparison.jsonl"))
+    parser.add_argument("--summary", action="store_true")
     a = parser.parse_args()
-    names = tuple(a.metrics.split(","))
-    with ProcessPoolExecutor(a.workers) as pool:
-        for size in map(int, a.sizes.split(",")):
-            for population in POPULATIONS:
-                if not any(population.startswith(p) for p in a.populations.split(",")):
-                    continue
-                for count in map(int, a.models.split(",")):
-                    if count > 2 and ("power" in population or "two" in population):
-                        continue
-                    start = time.time()
-                    jobs = [
-                        (population, size, count, a.replicates, names, k)
-                        for k in range(a.seed, a.seed + a.simulations)
-                    ]
-                    rows = list(pool.map(simulate, jobs, chunksize=2))
-                    shares = "; ".join(
-                        f"{name} {100 * np.mean([r[name] for r in rows]):.1f}" for name in rows[0]
-                    )
-                    print(
-                        f"N={size} {population}, {count} models: {shares}"
-                        f"  [{time.time() - start:.0f} s]",
-                        flush=True,
-                    )
+    if not a.summary:
+        with ProcessPoolExecutor(a.workers) as pool, a.found.open("a") as file:
+            for line in pool.map(simulate, list(jobs(a))):
+                print(line, file=file, flush=True)
+        return
+    with EVIDENCE.open("w", newline="") as file:
+        table = csv.DictWriter(file, COLUMNS)
+        table.writeheader()
+        table.writerows(summary(a.found))
 
 
 if __name__ == "__main__":

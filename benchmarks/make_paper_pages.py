@@ -1,90 +1,232 @@
-"""Writes what the claims came to into docs/papers/*.md, between the marks that each page has.
+"""Writes docs/papers/*.md between their marks: claims, coefficients, findings, tables.
 
-Run ``calibrant papers run PAPER all --scale cpu --out DIR`` for the five papers first, then
-``python benchmarks/make_paper_pages.py DIR``. The words around the tables are written by hand.
+    python benchmarks/make_paper_pages.py
+
+Everything comes from the published tables and from evidence/, so anyone can make it again.
 """
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
+from functools import lru_cache
 
 from calibrant.papers import (
+    CLAIMS,
     PAPERS,
     PUBLISHED,
-    Claim,
-    Comparison,
+    ClaimVerdict,
     Evidence,
+    Place,
     Results,
-    Verdict,
+    TableComparison,
     compare_table,
     judge,
     paper_at,
-    scale_of,
+    published,
+    results_of,
+    scale_note,
 )
+from calibrant.papers._claims import details
+from calibrant.papers._coefficients import NOTES, coefficients, printed
+from calibrant.papers._comparison import Entry
+from calibrant.papers._scales import method_name, shown_data
 from common import DOCS, fill, markdown
+from verdicts import (
+    FOLDER,
+    MIXED,
+    MOST_SEEDS,
+    SOURCES,
+    WORDS,
+    Verdicts,
+    by_source,
+    empirical,
+    overall,
+    seeds_to_decide,
+    words_of,
+)
+
+WANG = "wang2021"
+TRAINED = ("features", "cpu")  # the scales of our runs
+REPORT = {"cross_entropy + negative_entropy", "cross_entropy + logit_norm", "focal"}
+#: A verdict on one claim, and on several.
+TOLD = {
+    "holds": ("holds", "hold"),
+    "does not hold": ("does not hold", "do not hold"),
+    "cannot tell": ("cannot be told", "cannot be told"),
+    MIXED: ("differs between our sources", "differ between our sources"),
+}
+HB = (
+    "At scale cpu, our values after histogram binning are those of the class predicted after it; "
+    "the paper keeps the class of the network, and so do our runs at scale features."
+)
 
 
 def number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def effect(verdict: Verdict) -> str:
+def effect(verdict: ClaimVerdict) -> str:
     if verdict.effect is None:
         return "–"
     if verdict.low is None or verdict.high is None:
         return f"{number(verdict.effect)} {verdict.unit}"
-    return (
-        f"{number(verdict.effect)} ({number(verdict.low)} to {number(verdict.high)}) {verdict.unit}"
-    )
+    ends = f"{number(verdict.low)} to {number(verdict.high)}"
+    return f"{number(verdict.effect)} ({ends}) {verdict.unit}"
 
 
-def cases(verdict: Verdict) -> str:
+def cases(verdict: ClaimVerdict) -> str:
     return "–" if verdict.cases is None else f"{verdict.cases[0]:,} of {verdict.cases[1]:,}"
 
 
-def claims(paper: str, published: dict[str, Verdict], ours: list[tuple[Claim, Verdict]]) -> str:
-    head = ["claim", "", "published tables", "ours", "effect, 95 % interval", "cases", "why"]
+def told(verdict: ClaimVerdict) -> str:
+    """Verdict, effect and cases of one source; a dash if it has no numbers."""
+    if verdict.effect is None:
+        return "–"
+    return f"**{verdict.verdict}**, {effect(verdict)}, {cases(verdict)}"
+
+
+def claims(paper: str, printed_ones: Verdicts) -> str:
+    head = ["claim", "", "rule", "published tables", *SOURCES.values(), "why"]
     rows = []
-    for claim, verdict in ours:
-        if claim.paper == paper:
-            said = published[claim.name]
-            shown = f"{said.verdict}, {effect(said)}" if said.effect is not None else "–"
-            rows.append(
-                [
-                    claim.name,
-                    claim.statement,
-                    shown,
-                    f"**{verdict.verdict}**",
-                    effect(verdict),
-                    cases(verdict),
-                    verdict.reason,
-                ]
-            )
+    for claim in CLAIMS.values():
+        if claim.paper != paper:
+            continue
+        said = printed_ones[claim.name]
+        shown = f"{said.verdict}, {effect(said)}" if said.effect is not None else "–"
+        ours = {source: found[claim.name] for source, found in by_source().items()}
+        if claim.rests_on == "mathematics":  # the same whatever the source
+            ours = {"features": ours["features"]}
+        why = [
+            " ".join([f"{SOURCES[source]}: {verdict.reason}", *details(verdict)])
+            for source, verdict in ours.items()
+            if verdict.effect is not None
+        ]
+        cells = [told(ours[source]) if source in ours else "–" for source in SOURCES]
+        text = f"{claim.statement} ({claim.source})"
+        rows.append([claim.name, text, claim.rule, shown, *cells, " ".join(why) or "No numbers."])
     return markdown(head, rows)
 
 
-def beside(made: Comparison, results: Results) -> str:
-    """The rows that have one of ours, as Markdown without the title."""
-    known = {*results.at.settings, *results.at.settings.values()}
-    kept = replace(made, entries=tuple(e for e in made.entries if e.place in known))
-    if not kept.entries:
-        return "There are no results for this table at this scale.\n"
-    return kept.to_markdown().partition("\n\n")[2]
+def beside(paper: str, table: str) -> str:
+    """The rows that have one of ours, each published one followed by ours at every scale."""
+    made = {scale: compare_table(paper, table, results_at(paper, scale)) for scale in TRAINED}
+    entries: list[Entry] = []
+    for printed_one in compare_table(paper, table).entries:
+        ours = [
+            replace(entry, label=f"{entry.label} ({scale})")
+            for scale, comparison in made.items()
+            for entry in following(comparison, printed_one)
+        ]
+        entries += [printed_one, *ours] if ours else []
+    if not entries:
+        return "There are no results of ours for this table.\n"
+    notes = dict.fromkeys(note for comparison in made.values() for note in comparison.notes)
+    whole = replace(made[TRAINED[0]], entries=tuple(entries), notes=tuple(notes))
+    return whole.to_markdown().partition("\n\n")[2]
 
 
-def main(out: str) -> None:
-    scale = scale_of(out)
-    published = {claim.name: verdict for claim, verdict in judge(Evidence.published())}
-    ours = judge(Evidence.measured(out, scale))
+def following(comparison: TableComparison, printed_one: Entry) -> list[Entry]:
+    """Our row for a published one, if it has a value."""
+    places = [(entry.place, entry.label) for entry in comparison.entries]
+    at = places.index((printed_one.place, printed_one.label)) + 1
+    ours = comparison.entries[at : at + 1]
+    return [entry for entry in ours if entry.ours and entry.values]
+
+
+@lru_cache
+def results_at(paper: str, scale: str) -> Results:
+    return results_of(paper_at(paper, scale), FOLDER)
+
+
+def methods(paper: str) -> set[str]:
+    """The losses that a paper compares."""
+    cells = [
+        cell for table in PUBLISHED.get(paper, {}) for cell in published(paper, table).to_pylist()
+    ]
+    return {method_name(cell["objective"], cell["secondary"]) for cell in cells} or REPORT
+
+
+def strengths(paper: str) -> str:
+    """The coefficients of the paper and of our runs."""
+    found: dict[tuple[str, str], set[str]] = {}
+    asked = methods(paper)
+    for scale in TRAINED:
+        for run in results_at(paper, scale).runs():
+            own = str(coefficients(run.objective, run.recipe))
+            if own != "–" and run.name in asked:
+                found.setdefault((run.name, run.data), set()).add(own)
+    rows = []
+    for (method, data), own in sorted(found.items()):
+        theirs = printed(paper, method, data)
+        shown = "not printed" if theirs is None else f"{theirs:g}"
+        rows.append([f"`{method}`", shown_data(data), shown, ", ".join(sorted(own))])
+    table = markdown(["loss", "data", "coefficient in the paper", "ours"], rows)
+    return f"{NOTES[paper]}\n\n{table}"
+
+
+def findings(paper: str) -> str:
+    """What our runs say of the claims, how many there are, and what cannot be said."""
+    names = [claim.name for claim in empirical() if claim.paper == paper]
+    seeds: dict[str, set[int]] = {}
+    for scale in TRAINED:
+        for run in results_at(paper, scale).runs():
+            name = f"{Place(run.data, run.model).setting} ({scale})"
+            seeds.setdefault(name, set()).add(run.seed)
+    trained = "; ".join(f"{name}: {len(some)} seeds" for name, some in sorted(seeds.items()))
+    words = {name: overall(name) for name in names}
+    lists = {word: [n for n in names if words[n] == word] for word in (*WORDS, MIXED)}
+    text = [
+        f"Our runs: {trained}. {scale_note('features')} A claim counts as decided if one of our "
+        f"sources decides it. Of {len(names)} empirical claims "
+        + ", ".join(f"{len(x)} {TOLD[word][len(x) > 1]}" for word, x in lists.items() if x)
+        + ".",
+        "\n".join(f"- {word}: {', '.join(some)}" for word, some in lists.items() if some),
+    ]
+    return "\n\n".join([*text, *undecided(lists["cannot tell"]), *([HB] if paper == WANG else [])])
+
+
+def undecided(names: list[str]) -> list[str]:
+    """What would decide the claims that are open."""
+    told_apart, missing = [], []
+    for name in names:
+        found = words_of(name)
+        if not found:
+            missing.append(name)
+        for source in found:
+            count = seeds_to_decide(name, source) if source in TRAINED else None
+            if count is not None:
+                shown = f"about {count:,}" if count <= MOST_SEEDS else f"more than {MOST_SEEDS:,}"
+                told_apart.append(f"{name} {shown} at scale {source}")
+    text = []
+    if told_apart:
+        text.append(f"Seeds that would decide, if the means stayed: {'; '.join(told_apart)}.")
+    if missing:
+        text.append(f"Not tested, for lack of runs of the kind asked for: {', '.join(missing)}.")
+    return text
+
+
+def blocks() -> dict[str, dict[str, str]]:
+    """The text of every marked part, by paper and name."""
+    theirs = {claim.name: verdict for claim, verdict in judge(Evidence.published())}
+    found = {}
     for paper in PAPERS:
-        page = DOCS / "papers" / f"{paper}.md"
-        fill(page, "claims", claims(paper, published, ours))
-        results = Results(paper_at(paper, scale), out)
+        found[paper] = {
+            "claims": claims(paper, theirs),
+            "coefficients": strengths(paper),
+            "findings": findings(paper),
+        }
         for table in PUBLISHED.get(paper, {}):
-            fill(page, table, beside(compare_table(paper, table, results), results))
+            found[paper][table] = beside(paper, table)
+    return found
+
+
+def main() -> None:
+    for paper, parts in blocks().items():
+        page = DOCS / "papers" / f"{paper}.md"
+        for name, text in parts.items():
+            fill(page, name, text)
         print(page.name)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

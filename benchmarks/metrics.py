@@ -14,6 +14,7 @@ import time
 import tracemalloc
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,9 @@ import torch
 
 import calibrant
 from calibrant import Predictions, metrics
+from calibrant.calibrators import TemperatureScaling
 from calibrant.inference import intervals
+from calibrant.streaming import Accumulator
 from common import BENCHMARKS, best, fill, machine, table
 
 N, K = 50_000, 1_000
@@ -34,10 +37,10 @@ STREAM_ROWS, STREAM_CLASSES, STREAM_SHARDS = 10_000_000, 10, 10
 PANEL = metrics.default_metrics("panel")
 
 
-def data() -> tuple[np.ndarray, np.ndarray]:
+def data(num_samples: int, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(7)
-    z = rng.standard_normal((N, K), dtype=np.float32) * 2
-    labels = (z * 0.6 + rng.gumbel(size=(N, K)).astype(np.float32)).argmax(axis=1)
+    z = rng.standard_normal((num_samples, num_classes), dtype=np.float32) * 2
+    labels = (z * 0.6 + rng.gumbel(size=z.shape).astype(np.float32)).argmax(axis=1)
     return z, labels
 
 
@@ -50,6 +53,8 @@ def panel(z: np.ndarray, labels: np.ndarray) -> list[tuple[str, str, str]]:
                 Predictions(logits=z, labels=labels), intervals=False
             ),
             "classwise": lambda: metrics.classwise_ece(Predictions(logits=z, labels=labels)),
+            "ece": lambda: metrics.ece(Predictions(logits=z, labels=labels)),
+            "temperature": lambda: TemperatureScaling().fit(Predictions(logits=z, labels=labels)),
         }
     )
     tracemalloc.start()
@@ -59,13 +64,15 @@ def panel(z: np.ndarray, labels: np.ndarray) -> list[tuple[str, str, str]]:
     floor = times["floor"]
     return [
         ("floor: torch.log_softmax, preallocated", f"{1e3 * floor:.0f} ms", ""),
-        ("whole panel, no intervals", f"{times['panel'] / floor:.2f} × floor", "≤ 4 (aim 2)"),
-        ("classwise ECE alone", f"{times['classwise'] / floor:.2f} × floor", "≤ 6"),
-        ("peak extra memory of the panel", f"{100 * peak / z.nbytes:.1f} % of input", "< 10 %"),
+        ("whole panel, no intervals", f"{times['panel'] / floor:.2f} × floor", "≤ 1.2"),
+        ("ECE alone", f"{times['ece'] / floor:.2f} × floor", "≤ 0.6"),
+        ("classwise ECE alone", f"{times['classwise'] / floor:.2f} × floor", "≤ 1"),
+        ("temperature by NLL", f"{times['temperature'] / floor:.2f} × floor", "≤ 3"),
+        ("peak extra memory of the panel", f"{100 * peak / z.nbytes:.1f} % of input", "< 5 %"),
     ]
 
 
-def peers(z: np.ndarray, labels: np.ndarray) -> list[tuple[str, str, str]]:
+def peers(z: np.ndarray, labels: np.ndarray, bar: str) -> list[tuple[str, str, str]]:
     """ECE of the same logits: what a user has to call in each package."""
     from netcal.metrics import ECE
     from torchmetrics.functional.classification import multiclass_calibration_error
@@ -87,7 +94,7 @@ def peers(z: np.ndarray, labels: np.ndarray) -> list[tuple[str, str, str]]:
             {
                 "calibrant": lambda ours=ours: metrics.ece(ours()),
                 "torchmetrics": lambda x=torchmetrics: multiclass_calibration_error(
-                    x, y, num_classes=K
+                    x, y, num_classes=z.shape[1]
                 ),
                 "netcal": lambda x=netcal: ECE(15).measure(x(), labels),
             },
@@ -95,9 +102,9 @@ def peers(z: np.ndarray, labels: np.ndarray) -> list[tuple[str, str, str]]:
         )
         rows += [
             (
-                f"ECE from {what}, against {name}",
+                f"ECE from {what}, {len(z):,} × {z.shape[1]:,}, against {name}",
                 f"{times['calibrant'] / times[name]:.3f} × its time",
-                "≤ 0.333",
+                bar,
             )
             for name in ("torchmetrics", "netcal")
         ]
@@ -106,14 +113,40 @@ def peers(z: np.ndarray, labels: np.ndarray) -> list[tuple[str, str, str]]:
 
 def bootstrap(z: np.ndarray, labels: np.ndarray) -> list[tuple[str, str, str]]:
     rows = []
-    for classes in (K, 10):
+    for classes, bar in ((K, "≤ 10 s"), (10, "≤ 2 s")):
         p = Predictions(logits=z[:, :classes], labels=labels % classes)
         start = time.perf_counter()
         intervals(p, PANEL, replicates=1000)
         seconds = time.perf_counter() - start
         what = f"1,000 replicates of the panel, {N:,} × {classes:,}"
-        rows.append((what, f"{seconds:.1f} s", "≤ 10 s"))
+        rows.append((what, f"{seconds:.1f} s", bar))
     return rows
+
+
+def segmentation() -> list[tuple[str, str, str]]:
+    """Maps of 19 classes, as in street scenes."""
+    rng = np.random.default_rng(1)
+    z = rng.standard_normal((4, 19, 512, 512), dtype=np.float32) * 3
+    labels = (z + rng.gumbel(size=z.shape).astype(np.float32)).argmax(axis=1)
+
+    def stream() -> None:
+        Accumulator(19).update(logits=z, labels=labels)
+
+    times = best(
+        {
+            "ECE": lambda: metrics.ece(Predictions(logits=z, labels=labels)),
+            "all metrics, streamed": stream,
+        },
+        rounds=5,
+    )
+    return [
+        (
+            f"segmentation maps, 19 classes, {what}",
+            f"{labels.size / s / 1e6:.1f} M pixels/s",
+            "≥ 30",
+        )
+        for what, s in times.items()
+    ]
 
 
 def make_shards(folder: Path) -> None:
@@ -163,7 +196,7 @@ def stream() -> list[tuple[str, str, str]]:
     rows = f"{STREAM_ROWS:,} × {STREAM_CLASSES} from Parquet"
     return [
         (f"stream {rows}", f"{seconds:.2f} s, {STREAM_ROWS / seconds / 1e6:.1f} M rows/s", ""),
-        ("… rate against PyArrow's bare scan", f"{times['scan'] / seconds:.3f}", "≥ 0.5"),
+        ("… rate against PyArrow's bare scan", f"{times['scan'] / seconds:.3f}", "≥ 0.25"),
         ("… rate against PyArrow's scan into NumPy", f"{times['columns'] / seconds:.3f}", ""),
         ("… resident memory, Python included", f"{memory / 2**20:.0f} MiB", "< 1024 MiB"),
     ]
@@ -182,6 +215,7 @@ def imports() -> list[tuple[str, str, str]]:
         rounds=5,
     )
     return [
+        *small_file(),
         (
             "import calibrant (minus Python's own startup)",
             f"{times['calibrant'] - times['python']:.3f} s",
@@ -191,13 +225,32 @@ def imports() -> list[tuple[str, str, str]]:
     ]
 
 
+def small_file() -> list[tuple[str, str, str]]:
+    """The command from start to end, intervals included."""
+    z, labels = data(1_000, 10)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "predictions.npz"
+        np.savez(path, logits=z, labels=labels)
+        command = [sys.executable, "-m", "calibrant", "measure", str(path)]
+        run = partial(subprocess.run, command, check=True, stdout=subprocess.DEVNULL)
+        times = best({"measure": run}, rounds=5)
+    return [
+        ("calibrant measure, 1,000 × 10, whole command", f"{times['measure']:.2f} s", "< 0.6 s")
+    ]
+
+
 def main() -> None:
     warnings.filterwarnings("ignore")  # the peers'
-    z, labels = data()
-    rows = panel(z, labels) + peers(z, labels) + bootstrap(z, labels) + stream() + imports()
+    z, labels = data(N, K)
+    small = [(z[:10_000, :classes].copy(), labels[:10_000] % classes) for classes in (100, 10)]
+    rows = panel(z, labels) + peers(z, labels, "≤ 0.333")
+    for few, their in small:
+        rows += peers(few, their, "< 1")
+    rows += bootstrap(z, labels) + segmentation() + stream() + imports()
     for row in rows:
         print(" | ".join(row))
-    shape = f"Arrays are {N:,} × {K:,} float32 unless stated. {machine()}"
+    kernels = f"Kernels: {calibrant.kernels()}."
+    shape = f"Arrays are {N:,} × {K:,} float32 unless stated. {kernels} {machine()}"
     fill(BENCHMARKS, "metrics", f"{shape}\n\n{table(rows)}")
 
 

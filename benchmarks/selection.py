@@ -6,10 +6,14 @@ chooses on it is judged on the population: the expected NLL over twenty thousand
 true probabilities of the classes in place of labels, beside that of the model as it is.
 
     python benchmarks/selection.py [--models 200] [--seed 0]
-    python benchmarks/selection.py --logits LOGITS_DIR [--sizes 200 1000 5000]
+    python benchmarks/selection.py --logits LOGITS_DIR [--sizes 200 1000 5000] [--rules]
+        [--networks "cifar10_*.npz"]
 
 The second form takes logits of real networks (npz files with ``logits`` and ``labels``): the choice
-is made on samples of the first half and judged on the second half.
+is made on samples of the first half and judged on the second half. With ``--rules`` it is compared
+with two other rules, of the same candidates: the lowest out-of-fold NLL of ten folds, however
+complex the method (the rule of 0.2.0), and the best in hindsight, the candidate with the lowest
+NLL on the second half itself.
 """
 
 from __future__ import annotations
@@ -17,13 +21,14 @@ from __future__ import annotations
 import argparse
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from calibrant import Predictions, metrics
-from calibrant.calibrators import automatic
+from calibrant.calibrators import Calibrator, automatic, select_calibrator
 
 SIZES = (10, 20, 50, 100, 200, 500)
 CLASSES = (2, 3, 5, 10, 30, 100)
@@ -135,26 +140,58 @@ def simulate(count: int, seed: int) -> None:
     print(f"{time.perf_counter() - start:.0f} s")
 
 
-def real(folder: Path, sizes: list[int], seed: int) -> None:
-    """Mean over networks of the NLL as it is and after the automatic choice."""
-    rows = []
-    for path in sorted(folder.glob("cifar*.npz")):
+def networks(
+    folder: Path, pattern: str, seed: int
+) -> Iterator[tuple[str, Predictions, Predictions]]:
+    """Name of each network, and two halves of its predictions."""
+    for path in sorted(folder.glob(pattern)):
         with np.load(path) as data:
             if "logits" not in data or path.stem.endswith(("_val", "_shift")):
                 continue
             p = Predictions(logits=data["logits"], labels=data["labels"])
-        fit, test = p.split(0.5, seed=seed)
+        yield path.stem, *p.split(0.5, seed=seed)
+
+
+def nll_after(calibrator: Calibrator, test: Predictions) -> float:
+    return float(metrics.nll(calibrator.transform(test)))
+
+
+def real(folder: Path, pattern: str, sizes: list[int], seed: int, *, rules: bool) -> None:
+    """NLL of every network as it is, after the automatic choice, and after other rules'."""
+    rows = defaultdict(list)
+    heads = ["none", "auto", *(["lowest of ten folds", "best in hindsight"] if rules else [])]
+    for name, half, test in networks(folder, pattern, seed):
         for size in sizes:
-            found = automatic(fit.take(np.arange(min(size, fit.num_samples))), seed=seed)
-            after = metrics.nll(found.calibrator.transform(test))
-            rows.append((path.stem, size, found.chosen, metrics.nll(test), after))
-            print(
-                f"| {path.stem} | {size} | {found.chosen} | {rows[-1][3]:.4f} | {after:.4f} |",
-                flush=True,
-            )
-    for size in sizes:
-        before, after = np.array([row[3:] for row in rows if row[1] == size]).mean(axis=0)
-        print(f"N = {size}: mean NLL {before:.4f} as they are, {after:.4f} after auto")
+            fit = half.take(np.arange(min(size, half.num_samples)))
+            found = automatic(fit, seed=seed)
+            chosen, values = [found.chosen], [float(metrics.nll(test))]
+            values.append(nll_after(found.calibrator, test))
+            if rules:
+                lowest = select_calibrator(fit, folds=10, seed=seed, standard_errors=0)
+                chosen.append(lowest.chosen)
+                every = [c.calibrator for c in found.candidates if c.calibrator.is_fitted]
+                values.append(nll_after(lowest.calibrator, test))
+                values.append(min(values[0], *(nll_after(c, test) for c in every)))
+            rows[size].append(values)
+            shown = " | ".join(f"{value:.4f}" for value in values)
+            print(f"| {name} | {size} | {', '.join(chosen)} | {shown} |", flush=True)
+    for size, values in rows.items():
+        print(f"N = {size}, {len(values)} networks: mean NLL", end=" ")
+        means = np.array(values).mean(axis=0)
+        print(", ".join(f"{head} {mean:.4f}" for head, mean in zip(heads, means, strict=True)))
+        if rules:
+            print("  " + beside(np.array(values)))
+
+
+def beside(values: np.ndarray) -> str:
+    """How auto compares with the lowest of ten folds, paired by network."""
+    gap = values[:, 1] - values[:, 2]
+    error = gap.std(ddof=1) / len(gap) ** 0.5
+    return (
+        f"auto minus lowest: {gap.mean():+.5f} ± {error:.5f} (standard error), "
+        f"from {gap.min():+.5f} to {gap.max():+.5f}; lower in {(gap < 0).sum()}, "
+        f"equal in {(gap == 0).sum()}, higher in {(gap > 0).sum()}"
+    )
 
 
 def main() -> None:
@@ -163,9 +200,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--logits", type=Path)
     parser.add_argument("--sizes", type=int, nargs="+", default=[200, 1000, 5000])
+    parser.add_argument("--networks", default="cifar*.npz")
+    parser.add_argument("--rules", action="store_true")
     given = parser.parse_args()
     if given.logits:
-        real(given.logits, given.sizes, given.seed)
+        real(given.logits, given.networks, given.sizes, given.seed, rules=given.rules)
     else:
         simulate(given.models, given.seed)
 

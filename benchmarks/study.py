@@ -84,7 +84,7 @@ def main() -> None:
             "≤ 2 %",
         ),
         ("… of which: evaluating and writing a run", f"{1e3 * beside:.0f} ms", ""),
-        ("… of which: starting the workers, once", f"{start:.1f} s", ""),
+        ("… of which: starting the workers, once", f"{start:.1f} s", "< 1 s"),
         (
             "extrapolated to 20 runs of one minute",
             f"{100 * (20 * beside + start) / 1200:.2f} %",

@@ -33,7 +33,7 @@ def true_class(f: Callable[[float, list[float]], float]) -> Callable[..., list[f
             p, log_p = softmax(z), log_softmax(z)
             values.append(
                 math.fsum(
-                    tk * f(p[k], p, **options) * -log_p[k] for k, tk in enumerate(t) if tk > 0
+                    tk * f(p[k], p, **options) * -log_p[k] for k, tk in enumerate(t) if tk != 0
                 )
             )
         return values
@@ -109,6 +109,40 @@ def margin_smoothing(logits: Rows, _targets: Rows, *, margin: float = 10.0) -> l
     return [math.fsum(max(0.0, max(z) - v - margin) for v in z) / len(z) for z in logits]
 
 
+def adafocal(logits: Rows, targets: Rows, *, gamma: Sequence[float]) -> list[float]:
+    values = []
+    for z, t, g in zip(logits, targets, gamma, strict=True):
+        loss = focal([z], [t], gamma=g) if g >= 0 else inverse_focal([z], [t], gamma=-g)
+        values += loss
+    return values
+
+
+def bsce_gra(logits: Rows, targets: Rows, *, gamma: float = 2, norm: float = 2) -> list[float]:
+    values = []
+    for z, t in zip(logits, targets, strict=True):
+        gaps = [abs(a - b) for a, b in zip(softmax(z), t, strict=True)]
+        far = max(gaps) if norm == math.inf else math.fsum(g**norm for g in gaps) ** (1 / norm)
+        values.append(far**gamma * cross_entropy([z], [t])[0])
+    return values
+
+
+def acls(
+    logits: Rows,
+    _targets: Rows,
+    *,
+    margin: float = 10,
+    top_weight: float = 1,
+    other_weight: float = 0.1,
+) -> list[float]:
+    values = []
+    for z in logits:
+        t = list(z).index(max(z))
+        others = [max(0.0, z[t] - v - margin) ** 2 for k, v in enumerate(z) if k != t]
+        mean = math.fsum(others) / len(others)
+        values.append(top_weight * max(0.0, z[t] - margin) ** 2 + other_weight * mean)
+    return values
+
+
 def top(logits: Rows, targets: Rows) -> tuple[list[float], list[float]]:
     """Confidence and correctness."""
     c, a = [], []
@@ -128,6 +162,20 @@ def mmce(logits: Rows, targets: Rows, *, width: float = 0.4, root: bool = True) 
         for j in range(n)
     )
     return math.sqrt(max(total, 0)) if root else total
+
+
+def esd(logits: Rows, targets: Rows) -> float:
+    c, a = top(logits, targets)
+    n = len(c)
+    if n < 3:
+        return 0.0
+    terms = []
+    for i in range(n):
+        g = [(a[j] - c[j]) * (c[j] <= c[i]) for j in range(n) if j != i]
+        mean = math.fsum(g) / (n - 1)
+        variance = math.fsum((v - mean) ** 2 for v in g) / (n - 2)
+        terms.append(mean**2 - variance / (n - 1))
+    return math.fsum(terms) / n
 
 
 def mmce_weighted(logits: Rows, targets: Rows, *, width: float = 0.4, root: bool = True) -> float:

@@ -21,7 +21,7 @@ NAME = "python -m calibrant.cli"  # as the help of a process of the tests says i
 
 @dataclass(frozen=True)
 class Done:
-    """A command that has ended; an error that it did not foresee reaches the test instead."""
+    """A finished command; unexpected exceptions propagate to the test."""
 
     returncode: int
     stdout: str

@@ -15,11 +15,13 @@ from calibrant import InputError
 from calibrant.losses import LOSSES, Objective
 from tests import brute_losses as brute
 
-# Configurations of each loss: its name and options. ``correctness`` is made to fit the batch.
+# Configurations of each loss: its name and options. Options per batch are made to fit the batch.
 CONFIGURATIONS: list[tuple[str, dict[str, Any]]] = [
     ("cross_entropy", {}),
     ("label_smoothing", {}),
     ("label_smoothing", {"epsilon": 0.3, "spread": "others"}),
+    ("label_smoothing", {"epsilon": -0.01}),
+    ("label_smoothing", {"epsilon": -0.3, "spread": "others"}),
     ("focal", {}),
     ("focal", {"gamma": 0.5}),
     ("focal", {"gamma": 1}),
@@ -29,6 +31,10 @@ CONFIGURATIONS: list[tuple[str, dict[str, Any]]] = [
     ("dual_focal", {"gamma": 0.7}),
     ("inverse_focal", {}),
     ("inverse_focal", {"gamma": 0.5}),
+    ("adafocal", {}),
+    ("bsce_gra", {}),
+    ("bsce_gra", {"gamma": 0.7, "norm": 1}),
+    ("bsce_gra", {"gamma": 3, "norm": math.inf}),
     ("brier", {}),
     ("squared_error", {}),
     ("squared_error", {"on": "logits"}),
@@ -40,10 +46,13 @@ CONFIGURATIONS: list[tuple[str, dict[str, Any]]] = [
     ("negative_entropy", {}),
     ("margin_smoothing", {}),
     ("margin_smoothing", {"margin": 0.5}),
+    ("acls", {}),
+    ("acls", {"margin": 0.5, "top_weight": 0.3, "other_weight": 2.0}),
     ("mmce", {}),
     ("mmce", {"width": 0.05, "root": False}),
     ("mmce_weighted", {}),
     ("mmce_weighted", {"width": 1.0, "root": False}),
+    ("esd", {}),
     ("avuc", {"threshold": 0.5}),
     ("avuc", {"threshold": 0.8, "stop_gradient": True}),
     ("soft_avuc", {}),
@@ -99,10 +108,15 @@ def rates(labels: Tensor) -> Tensor:
 
 
 def value(name: str, options: dict[str, Any], z: Tensor, labels: Tensor, **more: Any) -> Tensor:
-    if "correctness" in LOSSES[name].options and "correctness" not in more:
-        shape = labels[:, 0] if labels.is_floating_point() else labels
-        more["correctness"] = rates(shape)
+    shape = labels[:, 0] if labels.is_floating_point() else labels
+    more = per_batch(name, rates(shape)) | more
     return LOSSES[name].function(z, labels, **options, **more)
+
+
+def per_batch(name: str, rate: Tensor) -> dict[str, Tensor]:
+    """Options of a batch, from a number in [0, 1] per sample; exponents are of both signs."""
+    made = {"correctness": rate, "gamma": 6 * rate - 3}
+    return {option: made[option] for option in LOSSES[name].per_batch}
 
 
 def at(case: str) -> Callable[[str], str]:
@@ -119,6 +133,10 @@ def test_none_is_missing() -> None:
         "sample_dependent_focal",
         "dual_focal",
         "inverse_focal",
+        "adafocal",
+        "bsce_gra",
+        "acls",
+        "esd",
         "brier",
         "squared_error",
         "logit_norm",
@@ -139,9 +157,9 @@ def test_none_is_missing() -> None:
 
 @every
 def test_equals_the_formula(name: str, options: dict[str, Any]) -> None:
-    for shape in ((7, 4), (1, 3), (12, 2), (64, 10), (3, 1000)):
+    for shape in ((7, 4), (1, 3), (12, 2), (24, 10), (3, 300)):
         z, y = batch(shape, seed=shape[0])
-        more = {"correctness": rates(y)} if name == "correctness_ranking" else {}
+        more = per_batch(name, rates(y))
         listed = {k: v.tolist() for k, v in more.items()}
         soft, hard = soften(y, shape[1]), one_hot(y, shape[1])
         for labels, rows in ((y, hard), (soft, soft)):
@@ -178,14 +196,10 @@ def test_pixels_are_samples(name: str, options: dict[str, Any], *, soft: bool) -
     labels = soften(y, 4) if soft else y
     pixels = z.movedim(1, -1).reshape(-1, 4)
     flat_labels = labels.movedim(1, -1).reshape(-1, 4) if soft else y.flatten()
-    got = value(name, options, z, labels, **_spread(name, rates(y)))
-    want = value(name, options, pixels, flat_labels, **_spread(name, rates(y).flatten()))
+    got = value(name, options, z, labels, **per_batch(name, rates(y)))
+    want = value(name, options, pixels, flat_labels, **per_batch(name, rates(y).flatten()))
     assert got.shape == (y.shape if LOSSES[name].per_sample else ())
     torch.testing.assert_close(got.flatten(), want.flatten(), rtol=1e-12, atol=1e-12)
-
-
-def _spread(name: str, correctness: Tensor) -> dict[str, Tensor]:
-    return {"correctness": correctness} if name == "correctness_ranking" else {}
 
 
 @every
@@ -194,8 +208,8 @@ def test_gradient(name: str, options: dict[str, Any], *, soft: bool) -> None:
     z, y = batch((6, 3), seed=3)
     labels = soften(y, 3) if soft else y
     z.requires_grad_()
-    if options.get("stop_gradient"):
-        _check_stopped(z, labels, options)
+    if is_held(name, options):
+        check_held(name, options, z, labels)
         return
     assert torch.autograd.gradcheck(lambda z: value(name, options, z, labels), (z,))
 
@@ -207,8 +221,8 @@ def test_second_derivatives(name: str, options: dict[str, Any], *, soft: bool) -
     z, y = batch((6, 3), seed=3)
     labels = soften(y, 3) if soft else y
     z.requires_grad_()
-    if options.get("stop_gradient"):
-        _check_stopped(z, labels, options)
+    if is_held(name, options):
+        check_held(name, options, z, labels)
         return
     assert torch.autograd.gradgradcheck(lambda z: value(name, options, z, labels), (z,))
 
@@ -223,8 +237,8 @@ def test_second_derivatives_whatever_the_order_of_samples(
     z.requires_grad_()
     order = torch.arange(12).roll(5)  # neighbours are the pairs of correctness_ranking
     r = rates(y)
-    here = value(name, options, z, y, **_spread(name, r))
-    there = value(name, options, z[order], y[order], **_spread(name, r[order]))
+    here = value(name, options, z, y, **per_batch(name, r))
+    there = value(name, options, z[order], y[order], **per_batch(name, r[order]))
     torch.testing.assert_close(
         *(_second(total.sum(), z) for total in (here, there)), rtol=1e-9, atol=1e-12
     )
@@ -240,31 +254,67 @@ def _second(total: Tensor, z: Tensor) -> Tensor:
     return torch.zeros_like(z) if second is None else second
 
 
-def _check_stopped(z: Tensor, labels: Tensor, options: dict[str, Any]) -> None:
-    """AvUC-GS: the derivatives of the formula with the confidences held fixed."""
-    if labels.is_floating_point():
-        a = labels.gather(1, z.argmax(1, keepdim=True))[:, 0]
-    else:
-        a = (z.argmax(1) == labels).double()
-    fixed = z.detach().softmax(1).amax(1)
+def is_held(name: str, options: dict[str, Any]) -> bool:
+    """Whether a part of the loss takes no gradient."""
+    return bool(options.get("stop_gradient")) or name in ("bsce_gra", "acls")
 
-    def held(z: Tensor) -> Tensor:
-        h = -(z.softmax(1) * z.log_softmax(1)).sum(1)
-        unsure = (h >= options["threshold"]).double()
-        u, s = unsure * h.tanh(), (1 - unsure) * (1 - h.tanh())
-        bad = (a * fixed * u + (1 - a) * (1 - fixed) * s).sum()
-        return torch.log(1 + bad / (a * fixed * s + (1 - a) * (1 - fixed) * u).sum())
 
-    (want,) = torch.autograd.grad(held(z), z)
-    (got,) = torch.autograd.grad(value("avuc", options, z, labels), z)
-    torch.testing.assert_close(got, want, rtol=1e-8, atol=1e-12)
-    second = _second(value("avuc", options, z, labels), z)
-    torch.testing.assert_close(second, _second(held(z), z), rtol=1e-7, atol=1e-12)
-    assert second.abs().max() > 1e-6
-    (moving,) = torch.autograd.grad(
-        value("avuc", {**options, "stop_gradient": False}, z, labels), z
-    )
-    assert not torch.allclose(got, moving)
+def check_held(name: str, options: dict[str, Any], z: Tensor, labels: Tensor) -> None:
+    """Value and derivatives are those of the formula with a part of it held at its value."""
+    soft = labels if labels.is_floating_point() else one_hot(labels, z.shape[1])
+
+    def held(z: Tensor, fixed: Tensor) -> Tensor:
+        return HELD[name](z, fixed, soft, **options).sum()
+
+    got = value(name, options, z, labels).sum()
+    (want,) = torch.autograd.grad(held(z, z.detach()), z)
+    (gradient,) = torch.autograd.grad(got, z, retain_graph=True)
+    torch.testing.assert_close(got, held(z, z.detach()), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(gradient, want, rtol=1e-8, atol=1e-12)
+    second = _second(value(name, options, z, labels).sum(), z)
+    torch.testing.assert_close(second, _second(held(z, z.detach()), z), rtol=1e-7, atol=1e-12)
+    assert (second.abs().max() > 1e-6) == (name != "acls" or options != {})
+    (moving,) = torch.autograd.grad(held(z, z), z)
+    assert torch.allclose(gradient, moving) == (name == "acls" and options == {})
+
+
+def held_avuc(
+    z: Tensor, fixed: Tensor, t: Tensor, *, threshold: float, stop_gradient: bool
+) -> Tensor:
+    """AvUC-GS: the confidences are held."""
+    assert stop_gradient
+    a, c = t.gather(1, z.argmax(1, keepdim=True))[:, 0], fixed.softmax(1).amax(1)
+    h = -(z.softmax(1) * z.log_softmax(1)).sum(1)
+    unsure = (h >= threshold).double()
+    u, s = unsure * h.tanh(), (1 - unsure) * (1 - h.tanh())
+    bad = (a * c * u + (1 - a) * (1 - c) * s).sum()
+    return torch.log(1 + bad / (a * c * s + (1 - a) * (1 - c) * u).sum())
+
+
+def held_bsce_gra(
+    z: Tensor, fixed: Tensor, t: Tensor, *, gamma: float = 2, norm: float = 2
+) -> Tensor:
+    """The distance between prediction and target is held."""
+    distance = torch.linalg.vector_norm(fixed.softmax(1) - t, norm, 1)
+    return distance**gamma * -(t * z.log_softmax(1)).sum(1)
+
+
+def held_acls(
+    z: Tensor,
+    fixed: Tensor,
+    _t: Tensor,
+    *,
+    margin: float = 10,
+    top_weight: float = 1,
+    other_weight: float = 0.1,
+) -> Tensor:
+    """The largest logit is held where the others are compared with it."""
+    below = (fixed.amax(1, keepdim=True) - z - margin).relu() ** 2
+    strong = top_weight * (z.amax(1) - margin).relu() ** 2
+    return strong + other_weight * below.sum(1) / (z.shape[1] - 1)
+
+
+HELD = {"avuc": held_avuc, "bsce_gra": held_bsce_gra, "acls": held_acls}
 
 
 def _extremes() -> dict[str, tuple[Tensor, Tensor]]:
@@ -319,8 +369,8 @@ def test_order_of_samples(name: str, options: dict[str, Any]) -> None:
     if name == "correctness_ranking":
         order = torch.arange(12).roll(5)  # neighbours are its pairs
     r = rates(y)
-    here = value(name, options, z, y, **_spread(name, r))
-    there = value(name, options, z[order], y[order], **_spread(name, r[order]))
+    here = value(name, options, z, y, **per_batch(name, r))
+    there = value(name, options, z[order], y[order], **per_batch(name, r[order]))
     torch.testing.assert_close(there, here[order] if here.ndim else here, rtol=1e-12, atol=1e-14)
     (g,) = torch.autograd.grad(here.sum(), z, retain_graph=True)
     (h,) = torch.autograd.grad(there.sum(), z)
@@ -354,7 +404,7 @@ def test_samples_left_out(name: str, options: dict[str, Any]) -> None:
     kept = torch.ones(10, dtype=torch.bool)
     kept[out] = False
     r = rates(y)
-    got = value(name, options, z, marked, ignore_index=-100, **_spread(name, r))
+    got = value(name, options, z, marked, ignore_index=-100, **per_batch(name, r))
     if LOSSES[name].per_sample:
         want = value(name, options, z, y) * kept
     elif name == "correctness_ranking":
@@ -386,10 +436,13 @@ def test_class_weights(name: str, options: dict[str, Any]) -> None:
     if name == "label_smoothing":  # the weights see the smoothed target, as in PyTorch
         k, epsilon = 4, options.get("epsilon", 0.05)
         epsilon *= k / (k - 1) if options.get("spread") == "others" else 1
-        want = torch.nn.functional.cross_entropy(
-            z, y, weights.double(), reduction="none", label_smoothing=epsilon
-        )
+        smooth = (1 - epsilon) * one_hot(y, k) + epsilon / k
+        want = -(weights.double() * smooth * z.log_softmax(1)).sum(1)
         torch.testing.assert_close(got, want)
+        if epsilon >= 0:
+            same = {"reduction": "none", "label_smoothing": epsilon}
+            theirs = torch.nn.functional.cross_entropy(z, y, weights.double(), **same)
+            torch.testing.assert_close(got, theirs)
     else:
         torch.testing.assert_close(got, plain * weights[y])
     torch.testing.assert_close(value(name, options, z, y, class_weights=weights.tolist()), got)
@@ -427,7 +480,7 @@ def test_compiles_to_one_graph(name: str, options: dict[str, Any]) -> None:
     torch.compiler.reset()
     spec = {"name": name, **options}
     objective = Objective("cross_entropy", spec, weight=0.5)
-    more = {"correctness": rates(torch.zeros(9))} if name == "correctness_ranking" else {}
+    more = per_batch(name, rates(torch.zeros(9)))
     z, y = batch((9, 4), dtype=torch.float32)
     compiled = torch.compile(objective, fullgraph=True, backend="aot_eager")
     results = []
@@ -453,7 +506,7 @@ BAD_BATCHES: list[tuple[Any, Any, str]] = [
     (torch.zeros(3), torch.zeros(3).long(), r"logits must have the shape \(N, K\)"),
     (torch.zeros(3, 1), torch.zeros(3).long(), "K >= 2"),
     (torch.zeros(3, 4).long(), torch.zeros(3).long(), "floating"),
-    ([[1.0, 2.0]], torch.zeros(1).long(), "logits must be a tensor"),
+    ([[1.0, 2.0]], torch.zeros(1).long(), "logits must be a floating-point tensor; got list"),
     (torch.zeros(3, 4), torch.zeros(2).long(), r"labels must have the shape \(3,\)"),
     (torch.zeros(3, 4), torch.zeros(3, 1).long(), r"labels must have the shape \(3,\)"),
     (torch.zeros(3, 4), torch.zeros(3, 5), r"the shape \(3, 4\) of the logits"),
@@ -467,7 +520,7 @@ BAD_BATCHES: list[tuple[Any, Any, str]] = [
 @pytest.mark.parametrize("name", LOSSES)
 def test_bad_batches(name: str) -> None:
     options = next(o for n, o in CONFIGURATIONS if n == name)
-    more = {"correctness": torch.zeros(3)} if name == "correctness_ranking" else {}
+    more = per_batch(name, torch.zeros(3))
     for z, y, message in BAD_BATCHES:
         with pytest.raises(InputError, match=message):
             LOSSES[name].function(z, y, **options, **more)
@@ -492,8 +545,8 @@ def test_soft_targets_cannot_be_left_out_by_number(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("label_smoothing", {"epsilon": 1.0}, "0 <= epsilon < 1"),
-        ("label_smoothing", {"epsilon": -0.1}, "0 <= epsilon < 1"),
+        ("label_smoothing", {"epsilon": 1.0}, "-1 < epsilon < 1"),
+        ("label_smoothing", {"epsilon": -1}, "-1 < epsilon < 1"),
         ("label_smoothing", {"epsilon": 0.9, "spread": "others"}, "at most"),
         ("label_smoothing", {"spread": "other"}, "Did you mean 'others'"),
         ("focal", {"gamma": -1}, "gamma must be a finite number of at least 0"),
@@ -502,6 +555,12 @@ def test_soft_targets_cannot_be_left_out_by_number(name: str) -> None:
         ("sample_dependent_focal", {"gamma_low": -1}, "gamma_low"),
         ("dual_focal", {"gamma": math.inf}, "gamma"),
         ("inverse_focal", {"gamma": True}, "gamma"),
+        ("adafocal", {"gamma": torch.zeros(2)}, "gamma must be a tensor"),
+        ("adafocal", {"gamma": 3.0}, "gamma must be a tensor"),
+        ("bsce_gra", {"gamma": -1}, "gamma"),
+        ("bsce_gra", {"norm": 0.5}, "norm must be a number"),
+        ("acls", {"margin": -1}, "margin"),
+        ("acls", {"top_weight": -1}, "top_weight"),
         ("squared_error", {"on": "logit"}, "Did you mean 'logits'"),
         ("squared_error", {"on": "logits", "scale": -1}, "scale"),
         ("logit_norm", {"p": 0.5}, "p must be a number p >= 1"),

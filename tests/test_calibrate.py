@@ -121,7 +121,7 @@ def test_the_text(folder: Path) -> None:
     temperature = TemperatureScaling().fit(FIT).temperature_
     assert lines[0].endswith(f": temperature = {temperature:.6g}")
     assert "500 samples, 5 classes, test.npz" in lines
-    head = "metric before 90% interval after 90% interval"
+    head = "metric before 90 % interval after 90 % interval"
     start = next(k for k, line in enumerate(lines) if " ".join(line.split()) == head)
     assert lines[start + 1].startswith("accuracy")
     assert " % " in lines[start + 1]
@@ -466,7 +466,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no such option": ({"method": "ensemble_temperature", "options": {"a": 3}}, "It has none"),
     "option of auto": ({"options": {"bins": 3}}, "option belongs to a method"),
     "value": ({"method": "histogram", "options": {"bins": "x"}}, "bins must be a whole"),
-    "pair": ({"method": "temperature", "options": {"bounds": 3}}, "bounds must be two rising"),
+    "pair": ({"method": "temperature", "options": {"bounds": 3}}, "bounds must be two increasing"),
     "triple": ({"method": "temperature", "options": {"bounds": [1, 2, 3]}}, "bounds must be two"),
     "text": ({"method": "isotonic", "options": {"floor": "x"}}, "floor must lie in"),
     "seed option": ({"method": "vector", "options": {"seed": -1}}, "seed must be a whole"),
@@ -494,13 +494,12 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "out is a shard": ({"apply": ["shards"], "out": "shards/1.parquet"}, "must not be an input"),
     "save is load": ({"fit": None, "load": "c.json", "save": "./c.json"}, "must not be an input"),
     "confidences": (
-        {"fit": "confidences.npz"},
-        "must hold logits .or probs. and labels; got "
-        "'confidence'. Calibrators need the scores of all classes",
+        {"fit": "confidences.npz", "method": "vector"},
+        "must hold the scores of all classes for VectorScaling; got confidences",
     ),
     "apply confidences": (
         {"method": "beta", "apply": ["confidences.npz"], "out": "o.npz"},
-        "got 'confidence'",
+        "must be predictions or scores, like those of the fit; got confidences",
     ),
     "one sample": ({"fit": "one.npz"}, "at least two samples"),
     "no calibrator": ({"fit": None, "load": "bad.json"}, "is not a calibrator"),
@@ -518,7 +517,7 @@ def bad_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     TEST.save(folder / "test.npz")
     save_shards(folder)
     FIT.take([0]).save(folder / "one.npz")
-    np.savez(folder / "confidences.npz", confidence=[0.5], correct=[True])
+    np.savez(folder / "confidences.npz", confidence=[0.5, 0.7], correct=[True, False])
     Predictions(logits=TEST.logits[:, :4], labels=TEST.labels % 4).save(folder / "other.npz")
     TEST.save(folder / "a-shard.parquet")
     Predictions(logits=TEST.logits, labels=TEST.labels).save(folder / "b-shard.parquet")

@@ -1,7 +1,8 @@
-"""Every post-hoc calibrator against brute force and peers, written without its source at hand."""
+"""Every post-hoc calibrator against brute force and peers, written independently of its source."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 
@@ -377,7 +378,7 @@ def test_ece_temperature_options(name) -> None:
 
 
 def test_the_large_minimum_of_mixed_gaps() -> None:
-    """The oracle's data are as bad as they should be: no temperature repairs them."""
+    """The oracle's data are as bad as they should be: no temperature calibrates them."""
     for k in (2, 3, 10, 100):
         z, labels = mixed(400, k, k)
         assert min(brute_ece(z, labels, t) for t in GRIDS["mukhoti2020"]) > 0.3
@@ -559,19 +560,14 @@ HARD = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("z", "labels", "options"),
-    [
-        pytest.param(
-            *HARD[0],
-            marks=pytest.mark.xfail(reason="a local minimum is taken: nearly hard bins have many"),
-        ),
-        HARD[1],
-    ],
-    ids=["bin", "label"],
-)
-def test_soft_ece_temperature_of_hard_bins(z, labels, options) -> None:
-    assert soft_excess(np.array(z), np.array(labels), softness=1e-4, **options) <= 1e-9
+@pytest.mark.parametrize("softness", [1e-3, 1e-4, 1e-5])
+@pytest.mark.parametrize(("z", "labels", "options"), HARD, ids=["bin", "label"])
+def test_soft_ece_temperature_of_hard_bins(z, labels, options, softness) -> None:
+    """The curve jumps where a confidence passes from bin to bin, and has narrow valleys there."""
+    z, labels = np.array(z), np.array(labels)
+    for form, bins in itertools.product(("bin", "label"), (2, 7, 15)):
+        case = {**options, "form": form, "bins": bins, "softness": softness}
+        assert soft_excess(z, labels, **case) <= 1e-9, case
 
 
 # --- 4. vectors and matrices ------------------------------------------------------------------
@@ -900,7 +896,7 @@ def test_beta_against_betacal(seed) -> None:
     [([0, 1, 0, 0], [0, 0, -math.log(3)]), ([0, 0, 1, 0], None), ([1, 1, 0, 0], [0, 0, 0])],
 )
 def test_beta_with_an_optimum_on_the_bounds_only(labels, want) -> None:
-    """A free curve tells these labels apart perfectly, one with a, b >= 0 does not."""
+    """A free curve separates these labels perfectly, one with a, b >= 0 does not."""
     probs, labels = np.array([0.2, 0.4, 0.6, 0.8]), np.array(labels)
     x = np.column_stack([np.log(probs), -np.log1p(-probs), np.ones(4)])
     least = bounded_beta(x, labels)
@@ -1319,8 +1315,11 @@ def test_select_calibrator(name, criterion) -> None:
         worse = {c.name for c in s.candidates if "worse" in c.verdict}
         less = {n for n in losses if losses[n].mean() < losses["none"].mean()}
         unclear = {c.name for c in s.candidates if "not clearly better than the" in c.verdict}
-        assert unclear == less - set(clear)
-        assert worse == losses.keys() - unclear - {n for *_, n in near}
+        gaps = {n: losses[n] - losses[first] for n in losses}
+        # Beyond one standard error of the difference a candidate is called worse.
+        tied = {n for n, g in gaps.items() if g.mean() <= g.std() / math.sqrt(len(z))}
+        assert unclear == (less | tied) - set(clear)
+        assert worse == losses.keys() - unclear - {n for *_, n in near} - tied - {s.chosen}
         if s.chosen != "none":
             want = CALIBRATORS[s.chosen]().fit(read(z, labels)).transform(read(z, labels)).probs
             assert s.calibrator.transform(read(z, labels)).probs == pytest.approx(want, abs=1e-12)

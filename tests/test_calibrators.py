@@ -31,6 +31,7 @@ from calibrant.calibrators import (
     StructuredVectorScaling,
     TemperatureScaling,
     VectorScaling,
+    _candidates,
     automatic,
     select_calibrator,
 )
@@ -128,7 +129,7 @@ def width_ece(c: np.ndarray, hit: np.ndarray, bins: int, norm: float) -> float:
 
 
 def mixed(num_samples: int, num_classes: int, seed: int) -> Predictions:
-    """Half too sure, half too timid: no temperature mends both."""
+    """Half too sure, half too timid: no temperature fixes both."""
     rng = np.random.default_rng(seed)
     z = rng.normal(0, 2, (num_samples, num_classes))
     y = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
@@ -288,7 +289,7 @@ def test_structured_scaling_against_probmetrics(method: str) -> None:
 
 
 def test_strength_is_chosen_by_cross_validation() -> None:
-    """Few samples a class want a strong pull, many with a real offset a weak one."""
+    """Few samples per class need a strong penalty, many with a real offset a weak one."""
     p = make(120, 8, 14)
     assert StructuredMatrixScaling().fit(p).strength_ >= 1
     z, y = draw(6000, 4, seed=15, dtype="float64")
@@ -306,7 +307,7 @@ def test_large_float32_fit_equals_float64() -> None:
         np.testing.assert_allclose(a.bias_, b.bias_, atol=2e-4)
 
 
-# --- one regression a class -------------------------------------------------------------------
+# --- one regression per class -----------------------------------------------------------------
 
 
 def log_odds(p: Predictions) -> np.ndarray:
@@ -465,7 +466,7 @@ def test_repeated_rows_have_an_optimum() -> None:
 
 def test_a_fit_without_penalty_says_what_to_change() -> None:
     z = np.random.default_rng(0).normal(0, 2, (100, 3))
-    p = Predictions(logits=z, labels=(z + [1, 0, 0]).argmax(axis=1))  # told apart by an offset
+    p = Predictions(logits=z, labels=(z + [1, 0, 0]).argmax(axis=1))  # separable by an offset
     for kind in (VectorScaling, MatrixScaling, StructuredMatrixScaling, Dirichlet):
         with pytest.raises(ConvergenceError, match="use a positive strength"):
             kind(strength=0).fit(p)
@@ -706,6 +707,21 @@ def test_clear_faults_are_calibrated_without_errors_too() -> None:
     assert found.chosen == "beta"
     confidence = found.calibrator.transform(p).confidence
     assert ((confidence > 0.9) & (confidence < 1 - 1e-3)).all()
+
+
+def test_methods_left_out_for_their_cost_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    z, labels = draw(60, 4, temperature=8.0, seed=2)
+    p = Predictions(logits=z, labels=labels)
+    every = automatic(p)
+    assert every.untried == ()
+    assert "Not tried" not in str(every)
+    quick = ("temperature", "ensemble_temperature")
+    monkeypatch.setattr(_candidates, "BY_SIZE", ((z.size - 1, every), (math.inf, quick)))
+    found = automatic(p)
+    assert {c.name for c in found.candidates} == {"none", *quick}
+    assert found.untried == ("vector", "structured_vector", "beta", "structured_matrix")
+    assert "take long: vector, structured_vector, beta, structured_matrix." in str(found)
+    assert select_calibrator(p, quick).untried == ()
 
 
 def test_a_few_samples_suffice_where_the_fault_is_gross() -> None:

@@ -9,17 +9,23 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import redirect_stdout
+from dataclasses import asdict
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.main import get_command
 
 from calibrant import Confidences, Predictions, load_calibrator, measure, metrics
+from calibrant.cli import _common, app
 from calibrant.cli._calibration import calibrate_files
 from tests.command import Done, call
 from tests.conftest import CASES, draw
+from tests.processes import PATIENCE, wait_for
 from tests.test_files import HOSTILE
 
 COMMANDS = ("measure", "compare", "calibrate")
@@ -33,13 +39,13 @@ def run(*arguments: object, code: int = 0) -> Done:
 
 
 def run_alone(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """As ``run``, in a process of its own."""
+    """Like ``run``, in a separate process."""
     # What old versions of Typer use of a new click is not ours to change.
     strict = ["-W", "error", "-W", "ignore:'click.:DeprecationWarning"]
     command = [sys.executable, *strict, "-m", "calibrant.cli", *map(str, arguments)]
     screen = {**os.environ, "COLUMNS": "80"}
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=120, env=screen
+        command, capture_output=True, text=True, check=False, timeout=PATIENCE, env=screen
     )
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
@@ -81,6 +87,22 @@ def test_a_process_ends_as_the_function_does(saved: Path, tmp_path: Path) -> Non
 def test_measure(saved: Path, predictions: Predictions) -> None:
     out = run("measure", saved, "--replicates", 40).stdout
     assert out == str(measure(predictions, replicates=40)) + "\n"
+
+
+def test_decompose(saved: Path, predictions: Predictions, tmp_path: Path) -> None:
+    ece, brier = metrics.ece_decomposition(predictions), metrics.brier_decomposition(predictions)
+    found = json.loads(run("decompose", saved, "--json").stdout)
+    assert found == {"ece": asdict(ece), "brier": asdict(brier)}
+    text = run("decompose", saved).stdout
+    for value in (ece.alpha, ece.beta, ece.gamma, ece.residual):
+        assert f"{100 * value:.2f} %" in text.replace("\u2212", "-")
+    few = json.loads(run("decompose", saved, "--json", "--bins", "5").stdout)["ece"]
+    assert few["ece"] == metrics.ece(predictions, bins=5)
+    only = tmp_path / "confidences.npz"
+    Confidences(confidence=[0.9, 0.4], correct=[True, False]).save(only)
+    assert set(json.loads(run("decompose", only, "--json").stdout)) == {"ece"}
+    assert "Brier" not in run("decompose", only).stdout
+    assert "Brier" in text
 
 
 def test_measure_json_and_csv(saved: Path, predictions: Predictions) -> None:
@@ -165,25 +187,24 @@ def test_stream(tmp_path: Path) -> None:
         pq.write_table(pa.table({"label": labels[k::3], **columns}), tmp_path / f"{k}.parquet")
     want = measure(Predictions(logits=z, labels=labels), intervals=False)
     for where in (tmp_path / "*.parquet", tmp_path):
-        data = json.loads(run("measure", where, "--stream", "--json").stdout)
+        line = ("measure", where, "--stream", "--json", "--replicates", 20)
+        data = json.loads(run(*line).stdout)
         assert data["num_samples"] == 3000
         for name in ("ece", "nll", "classwise_ece"):
             got = data["metrics"][name]["value"]
             assert got == pytest.approx(want[name], rel=1e-9)
-    few = run("measure", tmp_path, "--stream", "--json", "--metrics", "auroc").stdout
+        nll = data["metrics"]["nll"]
+        assert nll["low"] < nll["value"] < nll["high"]
+    few = run(
+        "measure", tmp_path, "--stream", "--no-intervals", "--json", "--metrics", "auroc"
+    ).stdout
     assert list(json.loads(few)["metrics"]) == list(json.loads(few)["error_bounds"]) == ["auroc"]
-    shown = run("measure", tmp_path, "--stream", "--metrics", "auroc,ece").stdout
+    shown = run("measure", tmp_path, "--stream", "--no-intervals", "--metrics", "auroc,ece").stdout
     assert "exact to 0.005 %, except AUROC of correctness ±" in shown
     assert "FPR" not in shown
     run("measure", tmp_path / "none*.parquet", "--stream", code=2)
     run("measure", tmp_path, "--stream", "--no-intervals", "--metrics", "nll")
-    for option in (
-        ("--labels", "y.npy"),
-        ("--level", 0.9),
-        ("--replicates", 9),
-        ("--seed", 0),
-        ("--intervals",),
-    ):
+    for option in (("--labels", "y.npy"), ("--positive", "1"), ("--costs", "1,2")):
         done = run("measure", tmp_path, "--stream", *option, code=2)
         assert f"{option[0]} cannot be used with --stream" in done.stderr
     (tmp_path / "bad.parquet").write_bytes(b"PAR1nonsensePAR1")
@@ -322,7 +343,7 @@ def learn(*_):
     raise ConvergenceError("The fit stopped.")
 
 def transform(*_, **__):
-    time.sleep(60)
+    time.sleep(600)
 
 changes = {"learn": ("_learn", learn), "wait": ("transform", transform)}
 setattr(TemperatureScaling, *changes[sys.argv.pop(1)])
@@ -338,7 +359,7 @@ def patched(how: str, *arguments: object) -> subprocess.Popen[str]:
 def test_calibrate_without_convergence(tmp_path: Path, saved: Path) -> None:
     fit = ("--fit", saved, "--method", "temperature", "--save", tmp_path / "c.json")
     with patched("learn", *fit) as process:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out, err) == (2, "", "calibrant: The fit stopped.\n")
     assert not (tmp_path / "c.json").exists()
 
@@ -360,12 +381,61 @@ def test_calibrate_ended_by_a_scheduler_leaves_nothing(
         tmp_path / "o.parquet",
     )
     with patched("wait", *arguments) as process:
-        for _ in range(600):
-            if set(tmp_path.iterdir()) != before or process.poll() is not None:
-                break
-            time.sleep(0.05)
+        wait_for(lambda: set(tmp_path.iterdir()) != before or process.poll() is not None)
         assert set(tmp_path.iterdir()) != before  # under way
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE)
     assert process.returncode == 143
     assert set(tmp_path.iterdir()) == before
+
+
+def completions(*words: str) -> list[str]:
+    """What bash is told after these words, the last one unfinished."""
+    asked = {"COMP_WORDS": " ".join(("calibrant", *words)), "COMP_CWORD": str(len(words))}
+    out = io.StringIO()
+    with (
+        patch.dict(os.environ, {**asked, "_CALIBRANT_COMPLETE": "complete_bash"}),
+        redirect_stdout(out),
+        pytest.raises(SystemExit, match="0"),
+    ):
+        get_command(app)([], prog_name="calibrant")
+    return out.getvalue().split()
+
+
+def test_the_shell_completes_commands_options_and_names() -> None:
+    assert completions("meas") == ["measure"]
+    assert completions("measure", "--prob") == ["--prob-columns"]
+    assert completions("measure", "--binning", "") == ["width", "mass"]
+    assert completions("measure", "--metrics", "nll,ada") == ["nll,adaptive_ece"]
+    assert completions("calibrate", "--method", "str") == [
+        "structured_vector",
+        "structured_matrix",
+    ]
+
+
+def test_the_completion_script_is_shown_and_installed(tmp_path: Path) -> None:
+    shell = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1", "HOME": str(tmp_path)}
+    with patch.dict(os.environ, shell):
+        assert "complete -o default -F" in run("--show-completion", "bash").stdout
+        assert "bash completion installed" in run("--install-completion", "bash").stdout
+    assert ".bash_completions" in (tmp_path / ".bashrc").read_text()
+
+
+def test_progress_off_a_terminal_is_a_line_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also while one step takes long, and no longer than the work does."""
+    assert _common.Heartbeat.EVERY == 10
+    monkeypatch.setattr(_common.Heartbeat, "EVERY", 0.01)
+    said = ""
+    with _common.progress("fitting", unit="") as advance:
+        while "calibrant: fitting …\n" not in said:
+            time.sleep(0.01)
+            said += capsys.readouterr().err
+        advance("trying methods", 2, 7)
+        while "calibrant: trying methods: 2 of 7\n" not in said:
+            time.sleep(0.01)
+            said += capsys.readouterr().err
+    capsys.readouterr()
+    time.sleep(0.05)
+    assert capsys.readouterr().err == ""

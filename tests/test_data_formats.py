@@ -1,10 +1,9 @@
-"""Every loader on tiny files in its authors' format, and what it says when nothing is there."""
+"""Every loader on tiny files in its authors' format, and its error if no file is found."""
 
 from __future__ import annotations
 
 import gzip
 import io
-import pickle
 import struct
 import tarfile
 import zipfile
@@ -25,7 +24,6 @@ from calibrant.data import (
     load_glove,
     load_shift,
 )
-from calibrant.data._cifar_pickle import read_batch
 
 rng = np.random.default_rng(0)
 
@@ -34,54 +32,18 @@ def pixels(count: int) -> np.ndarray:
     return rng.integers(0, 256, (count, 3072), dtype=np.uint8)
 
 
-def python2_batch(data: np.ndarray, key: str, labels: list[int]) -> bytes:
-    """A batch as the authors' Python 2 wrote it, put together byte by byte."""
-
-    def text(value: bytes) -> bytes:
-        return b"U" + bytes([len(value)]) + value
-
-    array = (
-        b"cnumpy.core.multiarray\n_reconstruct\nq\x01cnumpy\nndarray\nq\x02K\x00\x85U\x01b\x87R"
-        b"(K\x01M"
-        + struct.pack("<H", data.shape[0])
-        + b"M"
-        + struct.pack("<H", data.shape[1])
-        + b"\x86cnumpy\ndtype\nq\x03U\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xff"
-        b"J\xff\xff\xff\xffK\x00tb\x89T" + struct.pack("<i", data.size) + data.tobytes() + b"tb"
-    )
-    numbers = b"](" + b"".join(b"K" + bytes([label]) for label in labels) + b"e"
-    return (
-        b"\x80\x02}q\x00("
-        + text(b"batch_label")
-        + text(b"testing batch 1")
-        + text(b"data")
-        + array
-        + text(key.encode())
-        + numbers
-        + b"u."
-    )
-
-
-def cifar_files(name: str, *, binary: bool) -> tuple[dict[str, bytes], np.ndarray, list[int]]:
+def cifar_files(name: str) -> tuple[dict[str, bytes], np.ndarray, list[int]]:
     """The files of one set, and the pixels and labels they hold, test last."""
     ten = name == "cifar10"
     stems = [*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"] if ten else ["train", "test"]
-    folder = {
-        (True, False): "cifar-10-batches-py",
-        (True, True): "cifar-10-batches-bin",
-        (False, False): "cifar-100-python",
-        (False, True): "cifar-100-binary",
-    }[ten, binary]
+    folder = "cifar-10-batches-bin" if ten else "cifar-100-binary"
     files, images, labels = {}, [], []
     for k, stem in enumerate(stems):
         x, y = pixels(3), [(k + j) % 10 for j in range(3)]
-        if binary:
-            head = np.array(y, np.uint8)[:, None]
-            if not ten:
-                head = np.hstack([np.full_like(head, 19), head])
-            files[f"{folder}/{stem}.bin"] = np.hstack([head, x]).tobytes()
-        else:
-            files[f"{folder}/{stem}"] = python2_batch(x, "labels" if ten else "fine_labels", y)
+        head = np.array(y, np.uint8)[:, None]
+        if not ten:
+            head = np.hstack([np.full_like(head, 19), head])
+        files[f"{folder}/{stem}.bin"] = np.hstack([head, x]).tobytes()
         images.append(x)
         labels += y
     return files, np.concatenate(images).reshape(-1, 3, 32, 32), labels
@@ -103,13 +65,11 @@ def write_tar(path: Path, files: dict[str, bytes], mode: str = "w:gz") -> None:
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100"])
-@pytest.mark.parametrize("binary", [False, True], ids=["python", "binary"])
 @pytest.mark.parametrize("packed", [False, True], ids=["folder", "archive"])
-def test_cifar(tmp_path: Path, name: str, binary: bool, packed: bool) -> None:
-    files, images, labels = cifar_files(name, binary=binary)
+def test_cifar(tmp_path: Path, name: str, packed: bool) -> None:
+    files, images, labels = cifar_files(name)
     if packed:
-        number, kind = name.removeprefix("cifar"), "binary" if binary else "python"
-        write_tar(tmp_path / f"cifar-{number}-{kind}.tar.gz", files)
+        write_tar(tmp_path / f"cifar-{name.removeprefix('cifar')}-binary.tar.gz", files)
     else:
         write(tmp_path, files)
     data = load(name, folder=tmp_path)
@@ -119,33 +79,31 @@ def test_cifar(tmp_path: Path, name: str, binary: bool, packed: bool) -> None:
     assert len(set(data.classes)) == data.num_classes == int(name.removeprefix("cifar"))
 
 
-def test_cifar_prefers_the_python_folder_and_then_in_the_stated_order(tmp_path: Path) -> None:
+def test_cifar_is_looked_for_in_the_stated_order(tmp_path: Path) -> None:
     x = pixels(3).reshape(-1, 3, 32, 32)
     np.savez(tmp_path / "cifar10_mine.npz", x_train=x[:2], y_train=[0, 1], x_test=x[2:], y_test=[9])
     np.savez(tmp_path / "cifar100_mine.npz", x_train=[1])  # must not be taken for CIFAR-10
     assert load("cifar10", folder=tmp_path).meta["file"] == "cifar10_mine.npz"
-    for binary, packed in ((True, True), (False, True), (True, False), (False, False)):
-        files, _, _ = cifar_files("cifar10", binary=binary)
-        kind = "binary" if binary else "python"
-        if packed:
-            write_tar(tmp_path / f"cifar-10-{kind}.tar.gz", files)
-        else:
-            write(tmp_path, files)
-        short = "bin" if binary else "py"
-        expected = f"cifar-10-{kind}.tar.gz" if packed else f"cifar-10-batches-{short}"
-        assert load("cifar10", folder=tmp_path).meta["file"] == expected
+    files, _, _ = cifar_files("cifar10")
+    write_tar(tmp_path / "cifar-10-binary.tar.gz", files)
+    assert load("cifar10", folder=tmp_path).meta["file"] == "cifar-10-binary.tar.gz"
+    write(tmp_path, files)
+    assert load("cifar10", folder=tmp_path).meta["file"] == "cifar-10-batches-bin"
 
 
-@pytest.mark.parametrize("protocol", [0, 2, 3, 4])
-def test_batches_of_later_pythons(protocol: int) -> None:
-    x = pixels(2)
-    if protocol == 0:  # arrays of protocol 0 are written as text with escapes; the rest is enough
-        assert read_batch(pickle.dumps({b"a": [1, 2]}, 0), "b") == {"a": [1, 2]}
-        return
-    batch = read_batch(pickle.dumps({b"data": x, b"labels": [1, 2], "name": b""}, protocol), "b")
-    np.testing.assert_array_equal(batch["data"], x)
-    assert batch["labels"] == [1, 2]
-    assert batch["name"] == ""
+@pytest.mark.parametrize(
+    ("name", "found", "wanted"),
+    [
+        ("cifar10", "cifar-10-batches-py/test_batch", "cifar-10-binary.tar.gz"),
+        ("cifar100", "cifar-100-python.tar.gz", "cifar-100-binary.tar.gz"),
+    ],
+)
+def test_the_pickled_version_of_cifar_is_refused(
+    tmp_path: Path, name: str, found: str, wanted: str
+) -> None:
+    write(tmp_path, {found: b"\x80\x02}."})
+    with pytest.raises(InputError, match=rf"binary version of {name}, {wanted}.*data get {name}"):
+        load(name, folder=tmp_path)
 
 
 def write_idx(folder: Path, ending: str) -> dict[str, np.ndarray]:
@@ -400,6 +358,98 @@ def test_imagenet_is_never_decoded_whole(tmp_path: Path, monkeypatch: pytest.Mon
     np.testing.assert_array_equal(again[np.array([3, 0])], whole[[3, 0]])
 
 
+def save_image(path: Path, value: int, size: tuple[int, int] = (64, 48)) -> None:
+    from PIL import Image
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, (value, value, value)).save(path)
+
+
+def test_imagenet_v2(tmp_path: Path) -> None:
+    """Folders are class numbers: in order of their names, 10 would come before 2."""
+    root = tmp_path / "imagenetv2-matched-frequency-format-val"
+    for k in (0, 1, 2, 10, 999):
+        save_image(root / str(k) / "a.jpeg", 20 * (k % 10) + 5)
+    x, y, meta = load_shift("imagenet-v2", folder=tmp_path, size=32)
+    assert y.tolist() == [0, 1, 2, 10, 999]
+    assert x.shape == (5, 3, 32, 32)
+    assert np.abs(x[:].mean(axis=(1, 2, 3)) - np.array([5, 25, 45, 5, 185])).max() < 3
+    assert meta["variant"] == "matched-frequency"
+    with pytest.raises(FileNotFoundError, match="imagenetv2-top-images-format-val"):
+        load_shift("imagenet-v2", folder=tmp_path, variant="top-images")
+    with pytest.raises(InputError, match="variant must be"):
+        load_shift("imagenet-v2", folder=tmp_path, variant="top")
+    with pytest.raises(InputError, match="must be 'imagenet-v2' alone"):
+        load_shift("imagenet-v2/3", folder=tmp_path)
+    (root / "n01440764").mkdir()
+    with pytest.raises(InputError, match="'n01440764', which is not a class"):
+        load_shift("imagenet-v2", folder=tmp_path)
+
+
+def test_imagenet_c(tmp_path: Path) -> None:
+    """One folder per corruption, level and synset; nothing more is cut off its images."""
+    from PIL import Image
+
+    framed = np.full((224, 224, 3), 200, np.uint8)
+    framed[8:-8, 8:-8] = 100
+    for group, level in (("n02", 3), ("n01", 3), ("n01", 4), ("n02", 4)):
+        path = tmp_path / "ImageNet-C" / "fog" / str(level) / group / "ILSVRC2012_val_1.JPEG"
+        path.parent.mkdir(parents=True)
+        Image.fromarray(framed // (1 + (group == "n01"))).save(path, quality=100)
+    x, y, meta = load_shift("imagenet-c/fog/3", folder=tmp_path)
+    assert y.tolist() == [0, 1]
+    assert meta["corruption"] == "fog"
+    assert meta["level"] == 3
+    assert x.shape == (2, 3, 224, 224)
+    np.testing.assert_allclose(x[1][:, 0, 0], 200, atol=3)  # the frame is still there
+    np.testing.assert_allclose(x[0][:, 0, 0], 100, atol=3)
+    assert load_shift("imagenet-c/fog/4", folder=tmp_path, size=64)[0].shape[2:] == (64, 64)
+    with pytest.raises(FileNotFoundError, match="ImageNet-C/fog/5"):
+        load_shift("imagenet-c/fog/5", folder=tmp_path)
+    write_imagenet(tmp_path)
+    groups = sorted(path.name for path in (tmp_path / "imagenet" / "train").iterdir())
+    if groups == ["n01", "n02"]:
+        assert load_shift("imagenet-c/fog/3", folder=tmp_path)[1].tolist() == [0, 1]
+    (tmp_path / "imagenet" / "train" / "n09").mkdir()
+    with pytest.raises(InputError, match="other classes than ImageNet, such as 'n09'"):
+        load_shift("imagenet-c/fog/3", folder=tmp_path)
+
+
+def test_random_resized_crops_of_files(tmp_path: Path) -> None:
+    """Like those of an array, from the whole image and not from its middle."""
+    from PIL import Image
+
+    from calibrant.data._crops import DRAWS, crop_box
+    from calibrant.data._image_folders import ImageFiles
+
+    rng = np.random.default_rng(0)
+    draws = rng.random((400, DRAWS))
+    for width, height in ((100, 60), (30, 200)):
+        boxes = [crop_box(d, width, height, smallest=0.08) for d in draws]
+        for left, top, wide, high in boxes:
+            assert left >= 0
+            assert top >= 0
+            assert left + wide <= width
+            assert top + high <= height
+            assert 0.7 < wide / high < 1.4
+        if width == 100:
+            areas = np.array([b[2] * b[3] for b in boxes]) / (width * height)
+            assert 0.07 < areas.min() < 0.15
+            assert areas.max() > 0.7
+            assert {left == 0 for left, *_ in boxes} == {True, False}
+            assert max(b[0] + b[2] for b in boxes) == width
+    picture = np.broadcast_to(np.arange(200, dtype=np.uint8)[None, :, None], (100, 200, 3))
+    Image.fromarray(np.ascontiguousarray(picture)).save(tmp_path / "a.png")
+    files = ImageFiles(tmp_path, ("a.png",), 16)
+    found = files.cropped(np.zeros(50, np.int64), draws[:50], smallest=0.08)
+    for image, numbers in zip(found, draws, strict=False):
+        left, _, wide, _ = crop_box(numbers, 200, 100, smallest=0.08)
+        middle = left + (wide - 1) / 2
+        assert image.mean() == pytest.approx(middle, abs=1)
+    assert found[:, :, :, 0].min() < 10  # beyond what the middle of the image holds
+    assert found[:, :, :, -1].max() > 190
+
+
 def test_the_middle_of_an_image_is_cut_out(tmp_path: Path) -> None:
     from PIL import Image
 
@@ -424,8 +474,8 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "digits": lambda folder: None,
     "synthetic": lambda folder: None,
     "signals": lambda folder: None,
-    "cifar10": lambda folder: write(folder, cifar_files("cifar10", binary=True)[0]),
-    "cifar100": lambda folder: write(folder, cifar_files("cifar100", binary=False)[0]),
+    "cifar10": lambda folder: write(folder, cifar_files("cifar10")[0]),
+    "cifar100": lambda folder: write(folder, cifar_files("cifar100")[0]),
     "svhn": write_svhn,
     "mnist": lambda folder: write_idx(folder, ".gz"),
     "fashion_mnist": lambda folder: write_idx(folder / "fashion_mnist", ""),

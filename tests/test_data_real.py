@@ -1,4 +1,4 @@
-"""The real files, where they are at hand."""
+"""The real files, if they are available."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from calibrant.data import batch_trees, load, load_cifar10h, load_glove, load_shift
 
 # Tens of thousands of pictures and texts; ``test_data_formats`` has small files of every kind.
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("real data")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def test_cifar(folder: Path, name: str, train: int, classes: int) -> None:
     assert data.x_train.shape == (train, 3, 32, 32)
     assert data.x_test.shape == (10_000, 3, 32, 32)
     assert np.bincount(data.y_test).tolist() == [10_000 // classes] * classes
-    # Neighbouring pixels are alike along both axes, which a wrong layout would not give.
+    # Neighbouring pixels are similar along both axes, which a wrong layout would break.
     x = data.x_test[:200].astype(float)
     for axis in (2, 3):
         assert np.abs(np.diff(x, axis=axis)).mean() < 20

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrant import InputError
-from calibrant.data import split
-from calibrant.data._splits import stratified_order
+from calibrant.data import Dataset, make_trees, split
+from calibrant.data._splits import split_dataset, stratified_order
 
 labels_of = st.lists(st.integers(0, 6), min_size=2, max_size=120).map(np.array)
 
@@ -90,8 +90,8 @@ def test_the_hash_is_that_of_indices_and_labels() -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"calibration": 0}, "whole number from 1 to 9"),
-        ({"calibration": 10}, "whole number from 1 to 9"),
+        ({"calibration": -1}, "whole number from 0 to 9"),
+        ({"calibration": 10}, "whole number from 0 to 9"),
         ({"calibration": 1.0}, "between 0 and 1"),
         ({"calibration": True}, "whole number"),
         ({"calibration": 3, "train_size": 8}, "train_size must be a whole number from 1 to 7"),
@@ -113,3 +113,32 @@ def test_labels_that_are_refused() -> None:
     ):
         with pytest.raises(InputError, match=match):
             split(labels, calibration=1)
+
+
+def test_a_development_set_is_the_calibration_part() -> None:
+    """All training samples stay; trees and arrays alike are joined, in this order."""
+    trees = make_trees(
+        [([3, 4, -1], [(-1, -1), (-1, -1), (0, 1)], [0, 1, k % 2]) for k in range(7)]
+    )
+    x = np.arange(14, dtype=np.float32).reshape(7, 2)
+    for kind, samples in (("trees", trees), ("vector", x)):
+        y = np.arange(7) % 2
+        parts = samples[:4], y[:4], samples[:2], y[:2]
+        meta = {"x_dev": samples[4:], "y_dev": y[4:]}
+        data = Dataset("d", kind, *parts, ("a", "b"), meta)
+        joined, chosen = split_dataset(data, calibration="dev", seed=3)
+        assert chosen.train.tolist() == [0, 1, 2, 3]
+        assert chosen.calibration.tolist() == [4, 5, 6]
+        np.testing.assert_array_equal(joined.y_train, y)
+        if kind == "vector":
+            np.testing.assert_array_equal(joined.x_train, x)
+        else:
+            for one, two in zip(joined.x_train.contents(), trees.contents(), strict=True):
+                np.testing.assert_array_equal(one, two)
+            np.testing.assert_array_equal(joined.x_train[[5]].words, trees[[5]].words)
+        few = split_dataset(data, calibration="dev", train_size=2, calibration_size=1)[1]
+        assert (len(few.train), len(few.calibration)) == (2, 1)
+        assert few.calibration[0] >= 4
+    with pytest.raises(InputError, match="calibration must be a number, a fraction or 'dev'"):
+        split_dataset(data, calibration="test")
+    assert len(split(np.arange(10) % 2, calibration=0).train) == 10

@@ -1,4 +1,4 @@
-"""The examples run and say what they promise."""
+"""The examples run and print what they promise."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 SAYS = {
     "pytorch_loop.py": r"temperature \d\.\d\d[\s\S]*calibrated",
     "sklearn_pipeline.py": r"calibrated forest",
+    "own_code.py": r"cross_entropy[\s\S]*mine 1",
     "deploy_onnx.py": r"ONNX and Python differ by at most \d.\de-0[6789]",
 }
 
@@ -27,6 +28,7 @@ def test_every_example_is_run() -> None:
         pytest.param("pytorch_loop.py", marks=pytest.mark.slow),
         pytest.param("sklearn_pipeline.py", marks=pytest.mark.slow),
         "deploy_onnx.py",
+        pytest.param("own_code.py", marks=pytest.mark.slow),
     ],
 )
 def test_example(name: str, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ KINDS: dict[str, Callable[[], Any]] = {
 
 
 def clusters(num_samples: int, seed: int, *, width: int = 3) -> tuple[Predictions, np.ndarray]:
-    """Features around a centre a class, and a classifier that is often right."""
+    """Features around one centre per class, and a classifier that is often right."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 4, num_samples)
     x = 2 * np.eye(4, width)[labels] + rng.normal(size=(num_samples, width))
@@ -37,7 +37,7 @@ def clusters(num_samples: int, seed: int, *, width: int = 3) -> tuple[Prediction
 
 
 def unaware(num_samples: int, seed: int) -> tuple[Predictions, np.ndarray]:
-    """A classifier whose errors depend on a feature, and whose confidence knows nothing of it."""
+    """A classifier whose errors depend on a feature, and whose confidence ignores it."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(num_samples, 4))
     labels = rng.integers(0, 4, num_samples)

@@ -6,9 +6,11 @@ import gzip
 import json
 import os
 import pty
+import struct
 import subprocess
 import sys
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,7 @@ from calibrant._core import memory
 from calibrant.data import load
 from calibrant.data._digit_files import read_idx
 from calibrant.models._registry import load_tensors
+from calibrant.report import write_report
 from calibrant.results import Store, read_all
 from calibrant.results._files import COLUMNS
 from calibrant.study import Study
@@ -194,6 +197,13 @@ def test_links_in_a_circle(tmp_path: Path) -> None:
     assert said.startswith("calibrant: ")
 
 
+def test_a_report_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.html")
+    for target in (tmp_path / "pipe.html", "/dev/null"):
+        with pytest.raises(InputError, match="must be a regular file or a new name"):
+            write_report({}, target)  # no models would be the next error
+
+
 # --- weights and data --------------------------------------------------------------------------
 
 
@@ -256,14 +266,24 @@ def damaged_checkpoint(sound: dict, name: str) -> object:
                 },
             },
         },
-        "history": {**sound, "history": {}},
+        "batch options": {**sound, "batch_options": {}},
         "learned": {**sound, "learned": torch.zeros(7)},
     }[name]
 
 
 @pytest.mark.parametrize(
     "name",
-    ["a list", "no facts", "epoch", "rows", "model", "optimizer", "moments", "history", "learned"],
+    [
+        "a list",
+        "no facts",
+        "epoch",
+        "rows",
+        "model",
+        "optimizer",
+        "moments",
+        "batch options",
+        "learned",
+    ],
 )
 def test_checkpoints_of_wrong_types(run_folder: Path, tmp_path: Path, name: str) -> None:
     sound = torch.load(run_folder / "run" / "checkpoint.pt", weights_only=True)
@@ -316,9 +336,9 @@ def test_test_labels_that_no_training_sample_has(tmp_path: Path) -> None:
 
 def test_the_list_of_data_says_what_is_not_verified() -> None:
     lines = calibrant("data", "list", code=0).splitlines()
-    for name in ("sst", "sst2", "cifar10.1", "cifar10.2"):
-        assert "no checksum" in next(line for line in lines if line.startswith(f"{name} "))
-    assert "md5" in next(line for line in lines if line.startswith("cifar10 "))
+    checks = {"cifar10.2": "no checksum", "sst": "sha256", "cifar10.1": "sha256", "cifar10": "md5"}
+    for name, check in checks.items():
+        assert check in next(line for line in lines if line.startswith(f"{name} "))
 
 
 def test_deeply_nested_calibrators(tmp_path: Path) -> None:
@@ -420,6 +440,137 @@ def test_many_models_make_a_matrix() -> None:
     assert "m0 − m1" in str(few)
 
 
+# --- texts and logs ----------------------------------------------------------------------------
+
+QUESTION = {"target": 0, "resps": [[["-1.0", "False"]], [["-2.0", "False"]]]}
+LONG_CELL = "1" * 200_000 + "x"
+
+
+def written(folder: Path, name: str, rows: list[object]) -> Path:
+    (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder / name
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "message"),
+    [
+        ("a.jsonl", [{"label": "\ud800", "logits": [1, 0]}], "surrogates not allowed"),
+        ("a.jsonl", [{"label": 0, "logit_\ud800": 1, "logit_b": 0}], "surrogates not allowed"),
+        ("a.jsonl", [{"label": 10**400, "logits": [1, 0]}], "got names without classes"),
+        ("a.jsonl", [{"confidence": LONG_CELL, "correct": 1}], "must hold real numbers"),
+        ("a.jsonl", [{LONG_CELL: 1}], "Not used: '111"),
+        ("a.jsonl", [{"label": 0, "logits": [[]]}], "a.jsonl"),
+        ("samples_a.jsonl", [{"doc_id": 0, "target": 0, "resps": 3}], "cannot be read as a log"),
+        ("samples_a.jsonl", [{"doc_id": 0, "target": [], "resps": [[]]}], "without log-likeli"),
+        ("a.json", [{"eval": 3, "samples": [3]}], "cannot be read as JSON"),
+        ("a.json", [{"eval": {}, "samples": {"a": 1}}], "cannot be read as JSON"),
+    ],
+)
+def test_rows_that_are_refused(tmp_path: Path, name: str, rows: list[object], message: str) -> None:
+    """In one line of a length that a terminal can show, and in no time."""
+    said = calibrant("measure", written(tmp_path, name, rows))
+    assert message in said
+    assert len(said) < 5000
+    assert said.count("\n") == 1
+
+
+def test_a_field_in_each_row_is_no_table_of_all(tmp_path: Path) -> None:
+    """20,000 rows of a field each would be 400 million cells."""
+    rows: list[object] = [{"label": 0, f"logit_{k}": 1.0} for k in range(20_000)]
+    said = calibrant("measure", written(tmp_path, "a.jsonl", rows))
+    assert "logit_0 has 19,999 missing values" in said
+
+
+@pytest.mark.parametrize(
+    ("count", "name"), [(5_000, "a.csv"), (300_000, "a.csv"), (30_000, "a.jsonl")]
+)
+def test_many_columns_take_no_quadratic_time(tmp_path: Path, count: int, name: str) -> None:
+    """Comparing each with all others took minutes; so does Arrow for hundreds of thousands."""
+    row: dict[str, object] = {**{f"logit_{k}": 0.5 for k in range(count)}, "label": 1}
+    path = written(tmp_path, name, [row])
+    if name == "a.csv":
+        path.write_text("\n".join(",".join(map(str, line)) for line in (row, row.values())))
+    if count == 5_000:
+        assert "5,000 classes" in calibrant("measure", path, "--no-intervals", code=0)
+    else:
+        assert f"must have at most 25,000 columns; got {count + 1:,}." in calibrant("measure", path)
+
+
+@pytest.mark.parametrize("kind", ["documents", "names", "metadata", "packed"])
+def test_long_texts_among_short_ones_are_no_bomb(tmp_path: Path, kind: str, monkeypatch) -> None:
+    """NumPy pads every string to the longest, and Python's objects are larger than their JSON."""
+    monkeypatch.setattr(memory, "available_memory", lambda: 1 << 28)
+    z, labels = np.zeros((4, 2)), np.zeros(4, dtype=np.int64)
+    if kind == "documents":
+        rows: list[object] = [{"doc_id": "d" * 10**6, **QUESTION}]
+        path = written(tmp_path, "samples_a.jsonl", rows + [{"doc_id": 0, **QUESTION}] * 100)
+    elif kind == "names":
+        safetensors = pytest.importorskip("safetensors.numpy")
+        path = tmp_path / "a.safetensors"
+        names = json.dumps({"labels": ["n" * 10**6, *map(str, range(100))]})
+        safetensors.save_file(
+            {"logits": z, "labels": labels}, path, metadata={"calibrant.names": names}
+        )
+    elif kind == "metadata":
+        path = tmp_path / "a.npz"
+        header = b'{"classes": null, "meta": {"a": [' + b"[]," * (1 << 22) + b"0]}}"
+        held = np.frombuffer(header, dtype=np.uint8)
+        np.savez_compressed(path, logits=z, labels=labels, calibrant=held)
+        assert path.stat().st_size < 20_000
+    else:
+        path = tmp_path / "a.jsonl.gz"
+        path.write_bytes(gzip.compress(b'{"label": 0, "logits": [1, 0]}\n' * (1 << 19), 1))
+    assert "MiB of memory, but only 256.0 MiB are available" in calibrant("measure", path)
+
+
+def test_unreadable_answers_are_quoted_in_short(tmp_path: Path) -> None:
+    rows: list[object] = [{"confidence": "I will not say. " * 9999, "correct": 1}]
+    path = written(tmp_path, "a.jsonl", rows + [{"confidence": 0.5, "correct": 1}] * 9)
+    said = calibrant("measure", path, "--skip-unparsable", "--no-intervals", code=0)
+    assert "1 of 10 answers could not be read and are left out: 'I will not say." in said
+    assert len(said) < 5000
+
+
+def test_a_log_whose_member_is_not_what_its_checksum_says(tmp_path: Path) -> None:
+    """Python's module does not unpack zstd, so it does not compare that checksum either."""
+    sample = json.dumps({"id": 1, "choices": ["x", "y"], "target": "A"}).encode()
+    header, changed = b"{}", sample.replace(b'"A"', b'"B"')
+    content = archive_with_zstd(
+        {"header.json": (header, header), "samples/1.json": (changed, sample)}
+    )
+    (tmp_path / "a.eval").write_bytes(content)
+    said = calibrant("measure", tmp_path / "a.eval")
+    assert "a.eval holds another samples/1.json than its checksum says" in said
+
+
+def archive_with_zstd(members: dict[str, tuple[bytes, bytes]]) -> bytes:
+    """A zip file: the contents of each member, and the contents that its checksum is of."""
+    body, index = b"", b""
+    for name, (held, told) in members.items():
+        packed = pa.compress(held, codec="zstd", asbytes=True)
+        sizes = struct.pack("<LLLHH", zlib.crc32(told), len(packed), len(held), len(name), 0)
+        fixed = struct.pack("<HHHHH", 63, 0, 93, 0, 33)
+        entry = b"PK\x01\x02" + struct.pack("<H", 63) + fixed + sizes
+        index += entry + struct.pack("<HHHLL", 0, 0, 0, 0, len(body)) + name.encode()
+        body += b"PK\x03\x04" + fixed + sizes + name.encode() + packed
+    end = struct.pack("<HHHHLLH", 0, 0, len(members), len(members), len(index), len(body), 0)
+    return body + index + b"PK\x05\x06" + end
+
+
+@pytest.mark.parametrize("record", ["[]", "{}", '{"made": [], "files": {}}', '{"made": {}}'])
+def test_damaged_lists_of_feature_files(tmp_path: Path, record: str) -> None:
+    images = np.zeros((8, 3, 8, 8), dtype=np.uint8)
+    save_data(tmp_path / "d.npz", x_train=images, x_test=images, y_train=Y, y_test=Y)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "features.json").write_text(record)
+    line = ("data", "features", "--data", tmp_path / "d.npz", "--out", tmp_path / "out")
+    said = calibrant(*line, "--backbone", "tests.test_backbones:Tiny", "--size", 8)
+    assert "features.json must be a list of feature files. Delete the folder." in said
+
+
+Y = np.arange(8) % 2
+
+
 # --- everything --------------------------------------------------------------------------------
 
 
@@ -432,3 +583,10 @@ def test_a_hundred_hostile_inputs_through_every_command() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "112 calls" in done.stdout
     assert "faults none" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["cifar10.2", "sst"])
+def test_a_download_that_was_not_verified_is_named(name, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("calibrant.data.download", lambda name, folder: folder / name)
+    said = calibrant("data", "get", name, "--data-dir", tmp_path, code=0)
+    assert ("No checksum of cifar10.2 is known, so the files" in said) == (name == "cifar10.2")

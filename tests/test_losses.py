@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from pathlib import Path
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from calibrant import InputError, Predictions, losses, metrics
 from calibrant.losses import LOSSES, CorrectnessHistory, Objective, cutmix, mixup
+from tests import brute_losses as brute
 from tests.conftest import CASES
 from tests.test_all_losses import batch, one_hot, soften
 
@@ -394,6 +396,31 @@ def test_objective_is_the_weighted_sum() -> None:
     assert repr(objective) == "Objective(focal + 2 mmce + 0.01 logit_norm(p=2))"
 
 
+def test_negative_coefficients_where_wang_has_them() -> None:
+    """Section 5.2: label smoothing and the norm with negative coefficients; nowhere else."""
+    z, y = batch()
+    rows, targets = z.tolist(), one_hot(y, z.shape[1]).tolist()
+    plain = brute.cross_entropy(rows, targets)
+    norm = [sum(map(abs, row)) for row in rows]
+    want = sum(a - 0.01 * b for a, b in zip(plain, norm, strict=True)) / len(rows)
+    for text in (
+        "cross_entropy + -0.01*logit_norm",
+        "cross_entropy - 0.01*logit_norm",
+        "cross_entropy  -  1e-2*logit_norm:p=1",
+    ):
+        assert float(Objective.parse(text)(z, y)) == pytest.approx(want, rel=1e-12), text
+    assert want < sum(plain) / len(rows)
+    sharp = brute.label_smoothing(rows, targets, epsilon=-0.01)
+    found = Objective.parse("label_smoothing:epsilon=-0.01")(z, y)
+    assert float(found) == pytest.approx(sum(sharp) / len(sharp), rel=1e-12)
+    for text in ("cross_entropy - 0.5*mmce", "cross_entropy + -1*negative_entropy"):
+        with pytest.raises(InputError, match="weight must be a finite number of at least 0"):
+            Objective.parse(text)
+    for text in ("focal:gamma=-1", "cross_entropy - nan*logit_norm", "cross_entropy - mmce"):
+        with pytest.raises(InputError):
+            Objective.parse(text)
+
+
 def test_no_weight_is_the_primary_alone() -> None:
     z, y = batch((20, 5))
     torch.testing.assert_close(
@@ -443,6 +470,28 @@ def test_objective_with_history() -> None:
         objective(z, y, correctness=rate, correctnes=rate)
 
 
+# PyTorch 2.13 warns of its own tracing of autograd functions.
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+def test_a_compiled_objective_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.compiler.reset()
+    quick = functools.partial(torch.compile, backend="aot_eager")  # the default takes a minute
+    monkeypatch.setattr(torch, "compile", quick)
+    text = "focal:gamma=2 + 0.5*soft_avuc + 2*mmce"
+    generator = torch.Generator().manual_seed(3)
+    z = torch.randn(12, 4, generator=generator)
+    y = torch.randint(4, (12,), generator=generator)
+    results = []
+    for compiled in (False, True):
+        objective = Objective.parse(text, compiled=compiled)
+        assert objective.compiled is compiled
+        leaf = z.clone().requires_grad_()
+        objective(leaf, y).backward()
+        results.append((leaf.grad, *objective.parts.values()))
+        assert list(objective.parts) == ["total", "focal", "soft_avuc", "mmce"]
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b)
+
+
 def test_from_config() -> None:
     config = {
         "primary": {"name": "label_smoothing", "epsilon": 0.1},
@@ -465,6 +514,9 @@ def test_from_config() -> None:
     )
     torch.testing.assert_close(objective(z, y), want)
     assert repr(Objective.from_config({})) == "Objective(cross_entropy)"
+    text = "label_smoothing:epsilon=0.1 + 0.5*soft_avuc:kappa=0.3 + negative_entropy"
+    assert repr(Objective(text)) == repr(Objective.parse(text)) == repr(objective)
+    torch.testing.assert_close(Objective(text)(z, y), want)
     single = Objective.from_config({"secondary": {"name": "mmce", "weight": 2}})
     assert repr(single) == "Objective(cross_entropy + 2 mmce)"
 
@@ -477,6 +529,8 @@ def test_from_config() -> None:
         (lambda: Objective({"gamma": 3}), "must be the name of a loss or a mapping"),
         (lambda: Objective(3), "must be the name of a loss or a mapping"),
         (lambda: Objective({"name": "focal", "gamma": -3}), "gamma must be"),
+        (lambda: Objective("focal:gamma=3", "mmce"), "must be left out where primary is a whole"),
+        (lambda: Objective("focal + 0.5*mcme"), "Did you mean 'mmce'"),
         (lambda: Objective("cross_entropy", "mcme"), "Did you mean 'mmce'"),
         (lambda: Objective("cross_entropy", "avuc"), "avuc needs the option 'threshold'"),
         (lambda: Objective("cross_entropy", ["mmce", "dca"], [1.0]), "weight must be one number"),
@@ -490,6 +544,8 @@ def test_from_config() -> None:
         (lambda: Objective("brier", {"name": "mdca", "bins": 1}), "mdca has no option 'bins'"),
         (lambda: Objective("mmce", class_weights=[1.0, 2.0]), "needs a primary loss that takes"),
         (lambda: Objective.from_config({"primry": "focal"}), "Did you mean 'primary'"),
+        (lambda: Objective("focal", compiled="yes"), "compiled must be true or false"),
+        (lambda: Objective("mmce", compiled=True, gather=True), "compiled cannot gather"),
     ],
 )
 def test_bad_objectives(build: Any, message: str) -> None:

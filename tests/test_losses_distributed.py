@@ -21,7 +21,7 @@ RANKS = 2
 GATHERED = [
     (name, options)
     for name, options in CONFIGURATIONS
-    if LOSSES[name].per_sample or "gather" in LOSSES[name].options
+    if "gather" in LOSSES[name].options or (LOSSES[name].per_sample and not LOSSES[name].per_batch)
 ]
 
 

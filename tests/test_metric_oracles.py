@@ -17,6 +17,9 @@ from calibrant.metrics._sample import Ranked, rank
 from tests.brute import Brute
 from tests.conftest import CASES, draw
 
+# Metrics of one class have their own oracles: tests/test_positive.py.
+TOP = {name: row for name, row in metrics.METRICS.items() if row.view == "top label"}
+
 SLOW = {"smooth_ece", "mmce", "skce", "kde_ece", "auroc"}
 OPTIONS = {"kde_ece": {"bandwidth": 0.07}}
 
@@ -28,7 +31,7 @@ QUICKLY = ("ties", "one sample", "fewer samples than bins")
 @pytest.mark.parametrize(
     ("name", "cases"),
     [
-        *((name, tuple(CASES)) for name in metrics.METRICS if name != "smooth_ece"),
+        *((name, tuple(CASES)) for name in TOP if name != "smooth_ece"),
         ("smooth_ece", QUICKLY),
         pytest.param(
             "smooth_ece",
@@ -228,7 +231,7 @@ def test_saturated_ranking_survives() -> None:
 
 def test_confidences_agree_with_predictions(predictions: Predictions) -> None:
     c = Confidences(confidence=predictions.confidence, correct=predictions.correct)
-    for name, metric in metrics.METRICS.items():
+    for name, metric in TOP.items():
         if metric.top_label:
             assert metric.function(c) == pytest.approx(metric.function(predictions), abs=1e-9), name
         else:
@@ -267,6 +270,23 @@ def test_ece_decomposition_of_an_overconfident_model() -> None:
     )
     right = hit.mean()
     assert parts.gamma == pytest.approx((right**2 + (1 - right) ** 2) / 2)
+
+
+def test_the_rank_formula_of_singh_is_misprinted() -> None:
+    """Equation 4 subtracts N (N + 1) / 2, Hand and Till P (P + 1) / 2: four right of 29."""
+    rank = np.arange(1, 30)
+    right = np.isin(rank, [13, 27, 28, 29])
+    positive, negative, total = 4, 25, int(rank[right].sum())
+    printed = (total - negative * (negative + 1) / 2) / (positive * negative)
+    meant = (total - positive * (positive + 1) / 2) / (positive * negative)
+    pairs = [(a > b) for a in rank[right] for b in rank[~right]]
+    assert printed == -2.28
+    assert meant == np.mean(pairs) == 0.87
+    parts = metrics.ece_decomposition(Confidences(confidence=rank / 30, correct=right))
+    assert parts.beta == pytest.approx(0.87 * 2 * 4 * 25 / 29**2, rel=1e-12)
+    assert parts.gamma == pytest.approx((4**2 + 25**2) / (2 * 29**2), rel=1e-12)
+    for number in ("-2.28", "0.87"):
+        assert number in (metrics.ece_decomposition.__doc__ or "")
 
 
 def test_refinement_nll_is_cross_fitted(predictions: Predictions) -> None:

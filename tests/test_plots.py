@@ -21,7 +21,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from calibrant import Confidences, InputError, Predictions, metrics, plots
+from calibrant import Confidences, InputError, MultiLabel, Predictions, metrics, plots
 from calibrant.calibrators import TemperatureScaling
 from calibrant.inference import consistency_band
 from calibrant.plots import _style
@@ -93,10 +93,19 @@ def with_classes(names: list[str]) -> Predictions:
     return Predictions(logits=z, labels=labels, classes=(names + ["other"])[: z.shape[1]])
 
 
+def with_labels(names: list[str]) -> MultiLabel:
+    z, _ = draw(200, len(names) + 1)
+    return MultiLabel(logits=z[:, 1:], labels=z[:, 1:] > z[:, :-1], names=names)
+
+
 # What each function draws for things called ``names``.
 DRAW: dict[str, Callable[..., Axes]] = {
     "reliability_diagram": lambda n, **k: plots.reliability_diagram(renamed(n, [P, Q]), **k),
+    "decision_curve": lambda n, **k: plots.decision_curve(
+        renamed(n, [with_classes(["no", "yes"])]), **k
+    ),
     "classwise_reliability": lambda n, **k: plots.classwise_reliability(with_classes(n), **k),
+    "label_reliability": lambda n, **k: plots.label_reliability(with_labels(n), **k),
     "confidence_density": lambda n, **k: plots.confidence_density(P, **k),
     "accuracy_confidence": lambda n, **k: plots.accuracy_confidence(renamed(n, [P, C]), **k),
     "ece_uncertainty": lambda n, **k: plots.ece_uncertainty(renamed(n, [P, Q]), **k),
@@ -185,7 +194,7 @@ def test_works_on_small_panels(function: str) -> None:
 @EVERY
 @pytest.mark.parametrize("ax", ["axes", 3, Figure(), plt])
 def test_refuses_what_are_no_axes(function: str, ax: object) -> None:
-    with pytest.raises(InputError, match="ax must be Axes of Matplotlib; got"):
+    with pytest.raises(InputError, match="ax must be Matplotlib Axes; got"):
         DRAW[function](["one", "two"], ax=ax)
 
 
@@ -211,8 +220,18 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("function", sorted(set(DRAW) - NAMELESS))
-@pytest.mark.parametrize("part", [slice(0, 6), slice(6, 12), slice(12, None)])
+PARTS = (slice(0, 6), slice(6, 12), slice(12, None))
+
+
+@pytest.mark.parametrize(
+    ("function", "part"),
+    [
+        # A plot takes a quarter of a second; one of them shows all names in the fast tests.
+        pytest.param(f, part, marks=() if i == 0 or f == "bars" else pytest.mark.slow)
+        for f in sorted(set(DRAW) - NAMELESS)
+        for i, part in enumerate(PARTS)
+    ],
+)
 def test_names_are_shown_as_text(function: str, part: slice) -> None:
     names = HOSTILE[part]
     ax = DRAW[function](names)
@@ -441,8 +460,7 @@ def test_classwise_reliability() -> None:
 def test_classwise_reliability_shows_the_worst_first() -> None:
     p = model(3000, 9)
     errors = [
-        metrics.ece(Confidences(confidence=p.probs[:, k], correct=p.labels == k), bins=10)
-        for k in range(9)
+        metrics.ece(Confidences(confidence=p.probs[:, k], correct=p.labels == k)) for k in range(9)
     ]
     labels = [line.get_label() for line in plots.classwise_reliability(p).lines[1:]]
     assert [label.split(" (")[0] for label in labels] == [

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from calibrant import Confidences, InputError, Predictions, Scores, measure
+from calibrant import Confidences, InputError, Predictions, Scores, load, measure
 from calibrant._core import arrays as core_arrays
-from calibrant.predictions import load_scores
 from calibrant.streaming import Accumulator
 from tests.conftest import draw
 
@@ -62,7 +61,7 @@ REFUSED = {
     "ragged": ({"logits": [[1.0, 2.0], [3.0]], "labels": [0, 1]}, "must be one array"),
     "names without classes": (
         {"logits": Z, "labels": list("abca")},
-        r"Save labels as integers starting at 0 \(or pass classes",
+        r"Name them in the order of the columns: --classes",
     ),
     "objects as labels": ({"logits": Z, "labels": np.array(["a", None, 1, 0], object)}, "integers"),
     "unknown name": (
@@ -304,14 +303,14 @@ def test_scores_are_saved_without_labels(tmp_path: Path, ending: str) -> None:
     z, labels = draw(20, 3)
     s = Scores(logits=z, classes=["a", "b", "c"], meta={"from": "here"})
     s.save(tmp_path / f"s{ending}")
-    again = load_scores(tmp_path / f"s{ending}")
+    again = load(tmp_path / f"s{ending}")
     assert type(again) is Scores
     assert (again.classes, dict(again.meta)) == (s.classes, {"from": "here"})
     np.testing.assert_array_equal(again.scores.astype(s.scores.dtype), s.scores)
     with pytest.raises((InputError, FileNotFoundError), match="labels"):
         Predictions.load(tmp_path / f"s{ending}")
     Predictions(logits=z, labels=labels).save(tmp_path / f"p{ending}")
-    assert type(load_scores(tmp_path / f"p{ending}")) is Predictions
+    assert type(load(tmp_path / f"p{ending}")) is Predictions
 
 
 def test_scores_are_not_measured() -> None:
@@ -320,3 +319,11 @@ def test_scores_are_not_measured() -> None:
         measure(s)
     with pytest.raises(InputError, match="Predictions"):
         Accumulator(3).update(s)
+
+
+def test_taking_nothing_is_an_error() -> None:
+    p = Predictions(logits=np.eye(3), labels=[0, 1, 2])
+    for nothing in ([], np.zeros(0, dtype=int), np.zeros(3, dtype=bool), p.confidence > 2):
+        with pytest.raises(InputError, match="indices must name at least one sample; got none"):
+            p.take(nothing)
+    assert p.take([0]).num_samples == p.take([False, True, False]).num_samples == 1

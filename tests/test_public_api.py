@@ -19,7 +19,10 @@ def test_names() -> None:
         "Comparison",
         "Confidences",
         "FitSummary",
+        "GroupedPanel",
         "InputError",
+        "LabelPanels",
+        "MultiLabel",
         "Panel",
         "Predictions",
         "Scores",
@@ -27,6 +30,7 @@ def test_names() -> None:
         "calibrators",
         "compare",
         "fit_summary",
+        "kernels",
         "load",
         "load_calibrator",
         "losses",
@@ -55,6 +59,38 @@ def test_designed_losses() -> None:
     soft_avuc soft_binned_ece mdca dca margin_smoothing correctness_ranking mixup cutmix
     Objective LOSSES"""
     assert set(designed.split()) <= set(calibrant.losses.__all__)
+
+
+def test_submodules_load_when_they_are_first_used() -> None:
+    """In a new process: every public module works after ``import calibrant`` alone."""
+    public = [m.name for m in pkgutil.iter_modules(calibrant.__path__) if m.name[0] != "_"]
+    code = (
+        "import sys, calibrant\n"
+        "heavy = {'torch', 'scipy', 'matplotlib', 'sklearn', 'lightning'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        f"names = {public}\n"
+        "assert set(names) <= set(dir(calibrant))\n"
+        "assert all(getattr(calibrant, n).__name__ == f'calibrant.{n}' for n in names)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_package_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "calibrant", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"calibrant {calibrant.__version__} (kernels: ")
+
+
+def test_the_training_page_names_what_exists() -> None:
+    """The expressions for other training loops work after ``import calibrant``."""
+    text = (ROOT / "docs" / "train.md").read_text()
+    found = re.findall(r"`(Trainer\(.*?\))`", text)
+    made = [eval(call, {"calibrant": calibrant, "Trainer": dict}) for call in found]
+    assert [set(options) for options in made] == [
+        {"callbacks"},
+        {"compute_loss_func", "compute_metrics"},
+    ]
 
 
 def test_unknown_names() -> None:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import runpy
 import shlex
 import subprocess
+import warnings
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import pytest
 import torch
 
+from calibrant._core.checks import FileNote
+from calibrant.metrics import METRICS
 from tests.command import call
 
 ROOT = Path(__file__).parents[1]
@@ -19,14 +24,18 @@ PAGES = (
     "README.md",
     "docs/index.md",
     "docs/measure.md",
+    "docs/files.md",
+    "docs/language_models.md",
     "docs/calibrate.md",
     "docs/cli.md",
     "docs/intervals.md",
     "docs/losses/index.md",
+    "docs/losses/likelihood.md",
     "docs/losses/ranking.md",
     "docs/train.md",
     "docs/data.md",
     "docs/study.md",
+    "docs/own.md",
     "docs/plots.md",
     "docs/papers/index.md",
     "docs/report.md",
@@ -38,8 +47,11 @@ PAGES = (
     "docs/comparison.md",
 )
 
-# They write whole reports; the README and the other pages stand for them in ``make test``.
-LONG = ("docs/quickstart.md", "docs/report.md", "docs/cli.md")
+# How-to pages: their blocks, Python and shell, run from top to bottom in one folder.
+HOW_TO = ("docs/binary.md", "docs/groups.md", "docs/segmentation.md", "docs/multilabel.md")
+
+# They write whole reports, so ``make test`` runs only the README and the other pages.
+LONG = ("docs/quickstart.md", "docs/report.md", "docs/cli.md", "docs/language_models.md")
 every = pytest.mark.parametrize(
     "page", [pytest.param(p, marks=pytest.mark.slow) if p in LONG else p for p in PAGES]
 )
@@ -54,7 +66,8 @@ def blocks(page: str, language: str) -> list[str]:
 def test_python_blocks_run(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     code = compile("\n".join(blocks(page, "python")), page, "exec")
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FileNote)
         exec(code, {"__name__": "__main__"})
     plt.close("all")
 
@@ -62,7 +75,8 @@ def test_python_blocks_run(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @every
 def test_shell_blocks_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "src").symlink_to(ROOT / "src")  # what they write stays out of the project
+    for name in ("src", "docs"):
+        (tmp_path / name).symlink_to(ROOT / name)  # what they write stays out of the project
     for line in filter(None, "\n".join(blocks(page, "bash")).splitlines()):
         command = shlex.split(line)
         if command[0] == "make":  # the suite must not run itself; the target must exist
@@ -70,7 +84,28 @@ def test_shell_blocks_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
             continue
         assert command[0] == "calibrant", line
         done = call(*command[1:])
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", HOW_TO)
+def test_how_to_pages_run_from_top_to_bottom(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / page).read_text(encoding="utf-8")
+    names: dict[str, Any] = {"__name__": "__main__"}
+    found = re.findall(r"^```(python|bash)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    assert {language for language, _ in found} == {"python", "bash"}
+    for language, code in found:
+        if language == "python":
+            exec(code, names)
+            continue
+        for line in code.splitlines():
+            command = shlex.split(line)
+            assert command[0] == "calibrant", line
+            done = call(*command[1:])
+            assert done.returncode == 0, f"{line}: {done.stderr}"
+    plt.close("all")
 
 
 def test_the_readme_starts_with_exactly_two_commands() -> None:
@@ -81,12 +116,12 @@ def test_the_readme_starts_with_exactly_two_commands() -> None:
 def test_continuous_integration_runs_the_readmes_test_command() -> None:
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert "make test\n" in script
-    assert "make test-slow\n" in script  # and what that leaves out
-    assert re.search(r"^make .*\blint\b.*\bdocs\b", script, re.MULTILINE)
+    targets = {word for line in re.findall(r"^make .*", script, re.MULTILINE) for word in line.split()}
+    assert {"test", "test-numpy", "test-slow", "lint", "docs"} <= targets  # what the first leaves out
 
 
 def test_links_lead_somewhere() -> None:
-    for page in PAGES:
+    for page in (*PAGES, *HOW_TO):
         text = (ROOT / page).read_text(encoding="utf-8")
         for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
             assert ((ROOT / page).parent / target).exists(), f"{page}: {target}"
@@ -99,3 +134,37 @@ def test_the_coverage_tables_are_those_of_the_evidence() -> None:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert module.page() == module.PAGE.read_text()
+
+
+def test_the_page_on_groups_names_every_metric_that_takes_no_weights() -> None:
+    text = (ROOT / "docs" / "groups.md").read_text(encoding="utf-8")
+    part = text.partition("<!-- unweighted: begin -->")[2].partition("<!-- unweighted: end -->")[0]
+    reasons: dict[str, list[str]] = {}
+    for name, metric in METRICS.items():
+        if metric.unweighted:
+            reasons.setdefault(metric.unweighted, []).append(f"`{name}`")
+    lines = [f"- {', '.join(names)}: {reason}." for reason, names in reasons.items()]
+    assert part.strip() == "\n".join(lines)
+
+
+def test_the_long_description_has_no_picture_or_link_of_the_repository(monkeypatch) -> None:
+    """On a package index a relative path leads nowhere."""
+    setuptools = pytest.importorskip("setuptools")
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(setuptools, "setup", given.update)
+    runpy.run_path(str(ROOT / "setup.py"))
+    text = given["long_description"]
+    assert text.startswith("# Calibrant\n")
+    assert "pip install calibrant" in text
+    assert not re.findall(r"\]\((?!https:)", text)
+    assert "![" in (ROOT / "README.md").read_text(encoding="utf-8")  # where it does work
+
+
+def test_the_rates_of_segmentation_maps_are_those_measured() -> None:
+    text = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    part = re.search(r"<!-- segmentation -->\n(.*?)<!-- end -->", text, re.DOTALL)[1]
+    measured = (ROOT / "evidence" / "segmentation.txt").read_text(encoding="utf-8").splitlines()
+    rows = [dict(item.split(": ", 1) for item in line.split("; ")) for line in measured]
+    head = list(rows[0])
+    lines = [head, ["---"] * len(head), *(list(row.values()) for row in rows)]
+    assert part == "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"

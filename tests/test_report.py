@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import html
 import json
 import math
 import re
@@ -11,13 +12,17 @@ import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 from typer.testing import CliRunner
 
 from calibrant import Confidences, InputError, Predictions, compare, measure, metrics
+from calibrant._core.checks import CalibrationWarning
+from calibrant._core.formatting import show
 from calibrant.calibrators import TemperatureScaling
 from calibrant.cli import app
 from calibrant.examples import EXAMPLES, load_example
@@ -27,8 +32,11 @@ from calibrant.report import _page, write_report, write_study_report
 from calibrant.report import _tempered as tempering
 from calibrant.report._advice import Advice, advise
 from calibrant.report._cases import confident_mistakes, sample_ids, worst_classes
+from calibrant.report._decomposition import decomposition
+from calibrant.report._heat_map import shade
 from calibrant.report._html import Html, as_html, clean, tag
 from calibrant.report._page import as_json
+from calibrant.report._settings import Settings
 from calibrant.report._study import cells_of, families
 from calibrant.report._tempered import ORDER, best_temperature, embedded, reach_for, series_of
 from calibrant.report._verdict import Verdict, gap_interval, verdict_of
@@ -37,7 +45,7 @@ from calibrant.study import Study, findings
 from tests.conftest import CASES, draw
 
 DIGITS = {name: load_example(name).take(range(400)) for name in EXAMPLES}
-SETTINGS = {"bins": 15, "level": 0.95, "replicates": 40, "seed": 0}
+SETTINGS = Settings(replicates=40)
 HOSTILE = (
     "<script>alert(1)</script>",
     "</script><b>",
@@ -150,7 +158,7 @@ def test_too_few_samples_say_so() -> None:
 
 def test_the_numbers_of_the_verdict() -> None:
     p = DIGITS["cross_entropy"]
-    advice = advise(p, **SETTINGS)  # type: ignore[arg-type]
+    advice = advise(p, None, SETTINGS)
     found = said(p, advice)
     answers = dict(found.answers)
     gap = metrics.mean_confidence(p) - metrics.accuracy(p)
@@ -171,24 +179,24 @@ def test_advice_is_judged_on_samples_it_has_not_seen() -> None:
     z = rng.normal(size=(4000, 4)) * 2
     labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
     p = Predictions(logits=2 * z, labels=labels)
-    advice = advise(p, **SETTINGS)  # type: ignore[arg-type]
+    advice = advise(p, None, SETTINGS)
     assert advice.chosen == "temperature"
     assert advice.temperature == pytest.approx(TemperatureScaling().fit(p).temperature_)
     assert advice.differences["ece"].high < 0
     answers = dict(said(p, advice).answers)
     assert "Use temperature scaling (T = " in answers["What to do?"]
     assert answers["What does it cost?"].endswith("No predicted class changes.")
-    fine = advise(Predictions(logits=z, labels=labels), **SETTINGS)  # type: ignore[arg-type]
+    fine = advise(Predictions(logits=z, labels=labels), None, SETTINGS)
     assert fine.chosen is None
     assert fine.differences == {}
     assert dict(said(p, fine).answers)["What to do?"].startswith("Leave it uncalibrated: ")
 
 
 def test_no_advice_without_scores_or_samples() -> None:
-    few = advise(load_example("cross_entropy").take(range(49)), **SETTINGS)  # type: ignore[arg-type]
+    few = advise(load_example("cross_entropy").take(range(49)), None, SETTINGS)
     assert few.chosen is None
     assert "Collect more samples" in few.reason
-    top = advise(stated(100, 0.9, 80), **SETTINGS)  # type: ignore[arg-type]
+    top = advise(stated(100, 0.9, 80), None, SETTINGS)
     assert (
         "Only confidences were given"
         in dict(said(stated(100, 0.9, 80), top).answers)["What to do?"]
@@ -198,14 +206,14 @@ def test_no_advice_without_scores_or_samples() -> None:
 def test_an_undefined_refinement_is_said_so() -> None:
     z = np.random.default_rng(0).normal(size=(200, 3))
     p = Predictions(logits=z, labels=z.argmax(axis=1))
-    advice = advise(p, **SETTINGS)  # type: ignore[arg-type]
+    advice = advise(p, None, SETTINGS)
     assert advice.chosen is not None
     assert "undefined" in dict(said(p, advice).answers)["What does it cost?"]
 
 
 def test_a_change_that_may_be_chance_is_called_so() -> None:
     p = load_example("cross_entropy").take(range(60))
-    advice = advise(p, **SETTINGS)  # type: ignore[arg-type]
+    advice = advise(p, None, SETTINGS)
     unsure = [d for d in advice.differences.values() if d.low <= 0 <= d.high and d.metric == "ece"]
     answers = dict(
         verdict_of(
@@ -444,8 +452,8 @@ def shown_text(path: Path) -> str:
 
 
 EDGES: dict[str, Predictions | Confidences] = {
-    "one sample": Predictions(logits=[[1.0, 0.0]], labels=[0]),
-    "one sample, wrong": Predictions(logits=[[1.0, 0.0]], labels=[1]),
+    "one sample": Predictions(logits=[[2.0, 0.0]], labels=[0]),
+    "one sample, wrong": Predictions(logits=[[2.0, 0.0]], labels=[1]),
     "all right": Predictions(logits=[[3.0, 0.0]] * 60, labels=[0] * 60),
     "all wrong": Predictions(logits=[[3.0, 0.0]] * 60, labels=[1] * 60),
     "constant": Predictions(logits=np.zeros((60, 3)), labels=[0, 1, 2] * 20),
@@ -488,11 +496,11 @@ def test_the_part_of_the_samples_is_stated(tmp_path: Path, monkeypatch: pytest.M
 
 def test_bad_arguments_are_refused(tmp_path: Path) -> None:
     p = {"m": stated(10, 0.9, 8)}
-    with pytest.raises(InputError, match="1 to 8 names"):
+    with pytest.raises(InputError, match="1 to 8 predictions by name"):
         write_report({}, tmp_path / "r.html")
-    with pytest.raises(InputError, match="1 to 8 names"):
+    with pytest.raises(InputError, match="1 to 8 predictions by name"):
         write_report({str(i): stated(10, 0.9, 8) for i in range(9)}, tmp_path / "r.html")
-    with pytest.raises(InputError, match="1 to 8 names"):
+    with pytest.raises(InputError, match="1 to 8 predictions by name"):
         write_report(stated(10, 0.9, 8), tmp_path / "r.html")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="Predictions or Confidences"):
         write_report({"m": 3}, tmp_path / "r.html")  # type: ignore[dict-item]
@@ -593,6 +601,46 @@ def test_the_verdict_names_the_best(tmp_path: Path) -> None:
     assert "picked on these samples, out of up to 4 settings" in text
 
 
+def test_settings_that_cannot_be_told_from_the_best_share_its_shade() -> None:
+    rng = np.random.default_rng(0)
+    means = {"a": 0.100, "b": 0.101, "c": 0.150, "d": 0.300, "e": 0.2}
+    values = {(o, "TS"): dict(enumerate(m + 0.005 * rng.normal(size=6))) for o, m in means.items()}
+    values["e", "TS"] = {0: 0.2}  # one seed decides nothing
+    values["nan", "TS"] = {0: float("nan"), 1: 0.1}
+    found = shade(values)
+    best = next(iter(found))
+    assert best in {("a", "TS"), ("b", "TS")}
+    others = [setting for setting in found if setting != best]
+    p = [
+        stats.ttest_rel(list(values[best].values()), list(values[s].values())).pvalue
+        if len(values[s]) == 6
+        else 1.0
+        for s in others
+    ]
+    order, worst = np.argsort(p), 0.0
+    for rank, i in enumerate(order):  # Holm by hand
+        worst = max(worst, p[i] * (len(p) - rank))
+        assert (found[others[i]] == 0) == (worst >= 0.05)
+    assert found["a", "TS"] == found["b", "TS"] == found["e", "TS"] == 0
+    assert found["d", "TS"] == 6
+    assert 0 < found["c", "TS"] < 6
+    assert ("nan", "TS") not in found
+    assert next(iter(shade(values, higher=True))) == ("d", "TS")
+
+
+def test_a_study_opens_with_a_heat_map(tmp_path: Path) -> None:
+    write_study_report(written(tmp_path / "s", rows()), tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    body = page[page.index("<main") :]
+    assert body.index('id="overview"') < body.index('id="verdict"') < body.index('id="table"')
+    maps = re.findall(
+        r'<div class="heat-map" data-metric="(\w+)"( hidden="")?>(.*?)</table>', body, re.S
+    )
+    assert maps[0][:2] == ("ece", "")
+    assert all(hidden for name, hidden, _ in maps if name != "ece")
+    assert all(inside.count("★") == 1 for _, _, inside in maps)
+
+
 def test_a_study_without_known_metrics_still_has_a_report(tmp_path: Path) -> None:
     records = [{**r, "metric": "mine"} for r in rows() if r["metric"] == "ece"]
     write_study_report(written(tmp_path / "s", records), tmp_path / "r.html")
@@ -606,7 +654,7 @@ def test_two_values_of_one_seed_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_study_file_keeps_to_its_runs_and_answers(tmp_path: Path) -> None:
-    repairs = ["none", {"name": "temperature", "label": "TS"}]
+    calibrators = ["none", {"name": "temperature", "label": "TS"}]
     first = {"objective": "cross_entropy", "label": "ce"}
     shifts = ["fog/2", "fog/10", "new"]
     study = Study.parse(
@@ -615,7 +663,7 @@ def test_a_study_file_keeps_to_its_runs_and_answers(tmp_path: Path) -> None:
             "models": "cnn1d",
             "objectives": [first, "focal"],
             "seeds": 3,
-            "calibrators": repairs,
+            "calibrators": calibrators,
             "metrics": ["ece"],
         }
     )
@@ -717,3 +765,32 @@ def test_notebooks_show_tables() -> None:
     assert set(page.tags) == {"table", "thead", "tbody", "tr", "th", "td", "p", "bdi"}
     assert HOSTILE[0] in page.text
     assert any(result.summary() in text for text in page.text)
+
+
+def test_what_the_ece_consists_of() -> None:
+    p = Confidences(confidence=[0.95, 0.9, 0.8, 0.7], correct=[True, False, True, False])
+    judged = [SimpleNamespace(name="a <b>", p=p)]
+    page = decomposition(judged)  # type: ignore[arg-type]
+    parts = metrics.ece_decomposition(p)
+    for value in (parts.ece, parts.alpha, parts.beta, parts.gamma, parts.residual):
+        assert show(value, percent=True) in page
+    assert "<b>" not in page
+    assert parts.ece == pytest.approx(parts.alpha - parts.beta - parts.gamma + parts.residual)
+
+
+def test_what_the_reader_must_know_stands_in_the_verdict(tmp_path: Path) -> None:
+    doubtful = Predictions(
+        logits=DIGITS["cross_entropy"].probs, labels=DIGITS["cross_entropy"].labels
+    )
+    left_out = "2 of 402 answers could not be read and are left out: '<b>'."
+    c = Confidences(confidence=[0.9, 0.6] * 20, correct=[1, 0] * 20, meta={"notes": [left_out]})
+    with pytest.warns(CalibrationWarning, match="look like probabilities"):
+        write_report({"doubtful": doubtful}, tmp_path / "p.html", replicates=20)
+    write_report({"stated": c}, tmp_path / "c.html", replicates=20)
+    page = (tmp_path / "p.html").read_text(encoding="utf-8")
+    assert re.search(r'<p class="warning"><bdi>These logits look like probabilities', page)
+    page = (tmp_path / "c.html").read_text(encoding="utf-8")
+    assert f'<p class="note"><bdi>{html.escape(left_out)}</bdi></p>' in page
+    assert page.count("2 of 402 answers") == 1
+    assert 'id="temperature"' not in page
+    assert 'id="curve-table"' not in page

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 # One worker starts the browser and writes the reports that several tests open.
-pytestmark = pytest.mark.xdist_group("browser")
 
 TEMPERATURES = (0.25, 0.73, 1.0, 1.01, 1.7, 4.0)
 MOST_BYTES = 6_000_000
@@ -167,14 +166,14 @@ def test_confidences_alone(browser: Browser, tmp_path: Path) -> None:
     c = Confidences(confidence=rng.random(500), correct=rng.random(500) < 0.6)
     write_report({"c": c}, tmp_path / "report.html", replicates=20)
     with web.opened(browser, tmp_path / "report.html") as view:
-        assert view.page.is_disabled("#temperature")
+        for absent in ("#temperature", "#curve", "#curve-table", '[data-metric="nll"]'):
+            assert view.page.query_selector(absent) is None
+        assert "slider" not in view.page.inner_text("#explore")
         view.page.click('[data-binning="mass"]')
         view.page.fill("#bins", "7")
         view.settle()
         want = metrics.ece(c, bins=7, binning="mass")
         assert number(view.shown("ece")) == pytest.approx(want, abs=6e-5)
-        assert view.shown("nll") == "–"
-        assert not view.page.is_visible("#curve")
         assert view.complaints == []
 
 
@@ -507,6 +506,12 @@ def test_the_front_is_that_of_the_package(browser: Browser, tmp_path: Path) -> N
         )
         found = sorted(zip(*line, strict=True))
         assert found == sorted(map(tuple, points[front].tolist()))
+        # Each point of the front carries the number of its line in the list.
+        assert view.page.locator("#front-names li").count() == front.sum()
+        numbers = view.page.evaluate(
+            "document.getElementById('pareto').data.flatMap(t => t.text ?? []).filter(Boolean)"
+        )
+        assert sorted(map(int, numbers)) == list(range(1, front.sum() + 1))
         assert not view.page.locator("#shift").count()
 
 
@@ -597,6 +602,27 @@ def test_it_fits_a_narrow_window(browser: Browser, report: Path, study: Any) -> 
     for path in (report, study[1]):
         with web.opened(browser, path, viewport={"width": 340, "height": 700}) as view:
             assert view.page.evaluate("document.documentElement.scrollWidth") <= 340
+
+
+@pytest.mark.slow
+def test_the_first_picture_is_within_two_screens_of_a_phone(
+    browser: Browser, report: Path, study: Any
+) -> None:
+    for path, first in ((report, ".chart"), (study[1], "table.heat")):
+        with web.opened(browser, path, viewport={"width": 390, "height": 844}) as view:
+            top = f"document.querySelector('{first}').getBoundingClientRect().top + scrollY"
+            assert view.page.evaluate(top) < 2 * 844
+    with web.opened(browser, report, viewport={"width": 390, "height": 844}) as view:
+        assert not view.page.is_visible(".answers dl >> nth=0")
+        view.page.click(".answers summary >> nth=0")
+        assert view.page.is_visible(".answers dl >> nth=0")
+        assert not view.page.is_visible(".answers dl >> nth=1")
+        view.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        view.page.emulate_media(media="print")
+        assert view.page.is_visible(".answers dl >> nth=1")
+    with web.opened(browser, report) as view:  # on a screen nothing is folded
+        assert view.page.is_visible(".answers dl >> nth=1")
+        assert not view.page.is_visible(".answers summary >> nth=0")
 
 
 @pytest.mark.slow

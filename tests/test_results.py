@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from calibrant.results._files import COLUMNS, read_rows, read_sealed, rows_file,
 from calibrant.study import Local, Study, run_study, status
 from calibrant.study._execute import described
 from tests.command import call
-from tests.test_study import LOCAL, TINY, command, row, tiny, toml, values
+from tests.processes import PATIENCE, begin
+from tests.test_study import LOCAL, TINY, row, tiny, toml, values
 
 FLIPS = 1500
 
@@ -164,18 +166,15 @@ def labelled(label: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_two_drivers_with_other_labels(tmp_path: Path) -> None:
-    """Each says its own table; the folder ends with the labels of one of them, not a mixture."""
+    """Each prints its own table; the folder ends with the labels of one of them, not a mixture."""
     out = tmp_path / "out"
     both = []
     for name in ("mine", "yours"):
         (tmp_path / name).mkdir()
         path = toml(tmp_path / name, **labelled(name))
-        line = command("study", "run", path, "--out", out, "--workers", 1, "--threads", 1)
-        both.append(
-            subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        )
+        both.append(begin("study", "run", path, "--out", out, "--workers", 1, "--threads", 1))
     for name, other, process in zip(("mine", "yours"), ("yours", "mine"), both, strict=True):
-        said, error = process.communicate(timeout=250)
+        said, error = process.communicate(timeout=PATIENCE)
         assert (process.returncode, error) == (0, "")
         assert "6 done" in said
         assert name in said
@@ -253,13 +252,22 @@ def test_two_thousand_runs(tmp_path: Path) -> None:
         "print([name for name in ('torch', 'pandas') if name in sys.modules])\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_utime)\n"
     )
-    for what, limit in (("status", 4), ("run", 8)):  # twice the time on a machine that is busy
+    # The first run reads every file and makes the cache, as the run that ends a study does.
+    for what, limit in (("status", 2), ("run", 8), ("run", 2)):
         line = [sys.executable, "-c", code, "study", what, str(path), "--out", str(store.folder)]
-        done = subprocess.run(line, capture_output=True, text=True, check=True, timeout=200)
+        assert min(seconds_of(line, limit)) < limit
+
+
+def seconds_of(line: list[str], limit: float) -> Iterator[float]:
+    """Seconds of one core, until they are few enough: other work on the machine costs some too."""
+    for _ in range(4):
+        done = subprocess.run(line, capture_output=True, text=True, check=True, timeout=PATIENCE)
         *said, loaded, seconds = done.stdout.splitlines()
         assert said[0].startswith("2000 done, 0 running, 0 failed, 0 missing")
         assert loaded == "[]"
-        assert float(seconds) < limit
+        yield float(seconds)
+        if float(seconds) < limit:
+            return
 
 
 # --- the cache --------------------------------------------------------------------------------

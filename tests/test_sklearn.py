@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,15 @@ from threadpoolctl import threadpool_limits
 
 from calibrant import InputError, Predictions
 from calibrant._core.checks import CalibrationWarning
-from calibrant.calibrators import CALIBRATORS, TemperatureScaling, VectorScaling
+from calibrant.calibrators import (
+    CALIBRATORS,
+    TemperatureScaling,
+    VectorScaling,
+    select_calibrator,
+)
+from calibrant.cli._calibration import calibrate_files
+from calibrant.report._advice import advise
+from calibrant.report._settings import Settings
 from calibrant.sklearn import CalibratedClassifier
 
 
@@ -96,6 +105,21 @@ def test_a_kernel_matrix_is_cut_on_both_sides() -> None:
 
 
 # --- the same by hand -------------------------------------------------------------------------
+
+
+def test_auto_is_the_same_choice_behind_every_door(tmp_path: Path) -> None:
+    held_out = cross_val_predict(GaussianNB(), X3, Y3, cv=FOLDS, method="predict_proba")
+    p = Predictions(probs=held_out, labels=Y3)
+    p.save(tmp_path / "p.npz")
+    selection = select_calibrator(p)
+    assert selection.chosen != "none"  # where nothing is chosen, every door would agree
+    by_command = calibrate_files(fit=tmp_path / "p.npz", replicates=20).selection
+    assert str(by_command) == str(selection)
+    settings = Settings(level=0.95, replicates=20, seed=0)
+    assert advise(p, None, settings).chosen == selection.chosen
+    model = CalibratedClassifier(GaussianNB(), method="auto").fit(X3, Y3)
+    scores = Predictions(probs=GaussianNB().fit(X3, Y3).predict_proba(X3), labels=Y3)
+    close(model.predict_proba(X3), selection.calibrator.transform(scores).probs)
 
 
 @pytest.mark.parametrize("method", CALIBRATORS)
@@ -197,7 +221,7 @@ class Untouchable(ClassifierMixin, BaseEstimator):
 
 
 class Foreign:
-    """A classifier that knows nothing of scikit-learn; its columns are not sorted."""
+    """A classifier that is not from scikit-learn; its columns are not sorted."""
 
     classes_ = ("yes", "no")
 

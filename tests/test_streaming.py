@@ -157,7 +157,7 @@ def crowded(*, right_on_top: bool) -> Predictions:
 
 
 def test_bounds_of_one_cell_are_reached() -> None:
-    """The best and the worst order inside a cell: no histogram can tell them apart."""
+    """The best and the worst order inside a cell: a histogram cannot distinguish them."""
     off: dict[str, list[float]] = {name: [] for name in ("auroc", "aurc", "eaurc", "fpr95")}
     for right_on_top in (True, False):
         p = crowded(right_on_top=right_on_top)

@@ -9,20 +9,21 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from typer.testing import CliRunner
 
 from calibrant import InputError, Predictions, metrics
 from calibrant._core.arrays import num_threads
 from calibrant._core.checks import CalibrationWarning
-from calibrant.calibrators import TemperatureScaling
+from calibrant.calibrators import ConfidNet, HistogramBinning, TemperatureScaling
 from calibrant.cli import _study as commands
 from calibrant.cli import app
 from calibrant.data import Dataset, load
@@ -44,8 +45,9 @@ from calibrant.study import (
 from calibrant.study import _execute as execution
 from calibrant.study._local import probe
 from calibrant.study._sharing import share, shared
-from calibrant.train import predict
+from calibrant.train import predict, train
 from tests.command import call
+from tests.processes import PATIENCE, begin, begin_held, wait_for
 
 TINY: dict[str, Any] = {
     "name": "tiny",
@@ -72,7 +74,6 @@ def values(folder: Path) -> list[tuple]:
 
 
 # One worker finishes the study that most of these tests look at.
-pytestmark = pytest.mark.xdist_group("study")
 
 
 @pytest.fixture(scope="module")
@@ -323,7 +324,7 @@ def test_results_are_those_of_the_kept_logits(finished: Path) -> None:
         "metric",
         "value",
     ]
-    # 6 runs × 2 parts × 2 calibrators × 3 metrics, and a temperature a run
+    # 6 runs × 2 parts × 2 calibrators × 3 metrics, and one temperature per run
     assert table.num_rows == 6 * 2 * 2 * 3 + 6
     run = study.runs[3]
     folder = Store(finished).run_folder(run.key)
@@ -372,6 +373,142 @@ def test_metrics_with_options_telemetry_and_features(tmp_path: Path) -> None:
     largest = np.load(folder / "max_logit.npy")
     assert np.allclose(largest, predict(folder, data, part="train").logits.max(axis=1))
     assert len(largest) == len(np.load(folder / "learned.npy"))
+
+
+def done_here(study: Study, folder: Path, dataset: Dataset | None = None) -> dict[Any, float]:
+    """The values of a study of one run, executed in this process."""
+    (run,) = study.runs
+    store = Store(folder)
+    assert execution.execute(run, study.evaluation, store, dataset)
+    assert (failure := store.failure(run.key)) is None, failure
+    rows = read_all(folder).to_pylist()
+    return {(r["part"], r["calibrator"], r["metric"]): r["value"] for r in rows}
+
+
+def test_confidnet_is_trained_on_training_data_and_validated_on_the_hold_out(
+    tmp_path: Path,
+) -> None:
+    """singh2021, appendix A.2; without a hold-out, part of the training data validates."""
+    options = {"hidden": [8], "epochs": 4, "learning_rate": 0.01}
+    study = tiny(
+        seeds=1,
+        objectives="cross_entropy",
+        shifts=[],
+        calibration=0.3,
+        metrics=["accuracy", "ece", "auroc"],
+        calibrators=["none", {"name": "confidnet", **options}],
+    )
+    found = done_here(study, tmp_path)
+    folder = Store(tmp_path).run_folder(study.runs[0].key)
+    parts = ("train", "calibration", "test")
+    p = {part: Predictions.load(folder / f"{part}.npz") for part in parts}
+    x = {part: np.load(folder / f"features-{part}.npy") for part in parts}
+    assert [p[part].num_samples for part in parts] == [140, 60, 120]
+    right = ConfidNet(**options).fit(
+        p["train"], features=x["train"], validation=(p["calibration"], x["calibration"])
+    )
+    after = right.transform(p["test"], features=x["test"])
+    assert found["test", "confidnet", "ece"] == metrics.ece(after)
+    assert found["test", "confidnet", "auroc"] == metrics.auroc(after)
+    once = ConfidNet(**options).fit(p["calibration"], features=x["calibration"])
+    assert metrics.ece(once.transform(p["test"], features=x["test"])) != metrics.ece(after)
+    none = tiny(
+        seeds=1,
+        objectives="cross_entropy",
+        shifts=[],
+        calibration=0,
+        telemetry=False,
+        metrics=["ece"],
+        calibrators=[{"name": "confidnet", **options}],
+    )
+    assert set(done_here(none, tmp_path / "none")) == {("test", "confidnet", "ece")}
+
+
+def test_histogram_binning_keeps_the_prediction_for_top_label_metrics() -> None:
+    """wang2021 recalibrates the confidence of the predicted class; accuracy cannot change."""
+    asked = [{"name": "histogram"}, {"name": "histogram", "target": "class", "label": "classes"}]
+    study = tiny(
+        seeds=1,
+        objectives="cross_entropy",
+        metrics=["accuracy", "ece", "auroc", "nll", "classwise_ece"],
+        calibrators=["none", *asked, {"name": "scaling_binning"}],
+        recipe={"name": "quick", "epochs": 1},
+    )
+    rng = np.random.default_rng(0)
+    z = rng.normal(0, 2, (2, 200, 3))
+    held, p = (Predictions(logits=part, labels=rng.integers(0, 3, 200)) for part in z)
+    rows = execution.evaluate(study.runs[0], study.evaluation, {"calibration": held, "test": p})
+    found = {(r["part"], r["calibrator"], r["metric"]): r["value"] for r in rows}
+    fitted = HistogramBinning().fit(held)
+    top, whole = fitted.confidences(p), fitted.transform(p)
+    assert metrics.accuracy(whole) != metrics.accuracy(p)  # the test can fail
+    for name in ("histogram", "scaling_binning"):
+        assert found["test", name, "accuracy"] == found["test", "none", "accuracy"]
+    assert found["test", "histogram", "ece"] == metrics.ece(top)
+    assert found["test", "histogram", "auroc"] == metrics.auroc(top)
+    assert found["test", "histogram", "nll"] == metrics.nll(whole)
+    assert found["test", "histogram", "classwise_ece"] == metrics.classwise_ece(whole)
+    by_class = HistogramBinning(target="class").fit(held).transform(p)
+    assert found["test", "classes", "ece"] == metrics.ece(by_class)
+    # A result of a version that scored the probabilities is computed again.
+    asked_for = execution.described(study.evaluation)
+    assert execution.is_complete({"evaluation": asked_for}, asked_for)
+    assert not execution.is_complete({"evaluation": {**asked_for, "protocols": {}}}, asked_for)
+
+
+def test_what_a_run_may_hold_out(tmp_path: Path) -> None:
+    """Nothing, where the temperature is fixed; or the development set of the data."""
+    fixed = ["none", {"name": "temperature", "temperature": 1.5, "label": "fixed"}]
+    one: dict[str, Any] = {"seeds": 1, "objectives": "cross_entropy", "shifts": []}
+    study = tiny(**one, calibration=0, calibrators=fixed)
+    found = done_here(study, tmp_path / "all")
+    folder = Store(tmp_path / "all").run_folder(study.runs[0].key)
+    p = Predictions.load(folder / "test.npz")
+    scaled = TemperatureScaling(temperature=1.5).transform(p)
+    assert found["test", "fixed", "nll"] == metrics.nll(scaled)
+    assert len(np.load(folder / "learned.npy")) == 200  # every training sample
+    assert not (folder / "calibration.npz").exists()
+
+    data = load("signals", train_size=200, test_size=120)
+    dev = load("signals", train_size=200, test_size=50, seed=5)
+    data.meta.update(x_dev=dev.x_test, y_dev=dev.y_test)
+    study = tiny(
+        **one,
+        calibration="dev",
+        telemetry=True,
+        telemetry_samples=60,
+        stop={"by": "accuracy", "patience": 2},
+    )
+    done_here(study, tmp_path / "dev", data)
+    folder = Store(tmp_path / "dev").run_folder(study.runs[0].key)
+    held = Predictions.load(folder / "calibration.npz")
+    assert sorted(held.labels) == sorted(dev.y_test)
+    assert len(np.load(folder / "learned.npy")) == 200
+    epochs = pa.parquet.read_table(folder / "epochs.parquet").to_pylist()
+    assert [row["test_samples"] for row in epochs] == [60, 60]
+    best = max(epochs, key=lambda row: row["calibration_accuracy"])
+    assert best["calibration_accuracy"] == metrics.accuracy(held)
+    again = predict(folder, data, part="calibration")
+    np.testing.assert_array_equal(again.logits, held.logits)
+
+    for changes, message in (
+        ({"calibration": 0}, "calibration must be above 0 for what is fitted"),
+        ({"calibration": 0, "calibrators": fixed, "stop": "nll"}, "stop needs calibration"),
+        ({"calibration": "test"}, "calibration must be a fraction"),
+        ({"stop": "loss"}, "by must be 'nll'"),
+        ({"stop": {"until": 3}}, "stop must be a criterion or a table"),
+        ({"telemetry_samples": 0}, "telemetry_samples must be"),
+    ):
+        with pytest.raises(InputError, match=message):
+            tiny(**changes)
+    with pytest.raises(InputError, match="no development set"):
+        train(load("signals"), model="cnn1d", calibration="dev")
+
+
+def test_later_settings_leave_the_keys_of_older_runs_alone() -> None:
+    run = tiny().runs[0]
+    assert run.key == "b5cd2c3269074a77"
+    assert replace(run, stop={"by": "nll"}).key != run.key != replace(run, telemetry_samples=5).key
 
 
 def network(folder: Path, data: Dataset) -> Any:
@@ -435,9 +572,7 @@ def test_only_what_is_missing_is_run(finished: Path, tmp_path: Path) -> None:
         calibrators=[*TINY["calibrators"], {"name": "histogram", "label": "HB"}],
     )
     assert status(more, folder).count("missing") == 6
-    start = time.perf_counter()
     run_study(more, folder, executor=LOCAL)
-    assert time.perf_counter() - start < 60
     assert weights == {p: p.stat().st_mtime_ns for p in folder.glob("runs/*/weights.pt")}
     assert all(Store(folder).facts(run.key)["train_seconds"] > 0 for run in more.runs)
     assert read_all(folder).num_rows == 6 * 2 * 3 * 4 + 6
@@ -541,38 +676,22 @@ def _toml(value: Any) -> str:
     )
 
 
-def command(*arguments: Any) -> list[str]:
-    return [sys.executable, "-m", "calibrant.cli", *map(str, arguments)]
-
-
-def start(path: Path, out: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        command("study", "run", path, "--out", out, "--workers", 2, "--threads", 1),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-
-
-def wait_for(done: Any, seconds: float = 100) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+def arguments_of(path: Path, out: Path) -> tuple[Any, ...]:
+    return ("study", "run", path, "--out", out, "--workers", 2, "--threads", 1)
 
 
 @pytest.mark.slow
 def test_killed_driver(finished: Path, tmp_path: Path) -> None:
     """SIGKILL of the driver and all its workers, then the same command: the same table."""
     path, out = toml(tmp_path), tmp_path / "out"
-    process = start(path, out)
+    process = begin_held(tmp_path, 1, *arguments_of(path, out))
     wait_for(lambda: list(out.glob("results/*.parquet")))
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
-    assert status(Study.load(path), out).count("done") < 6
-    again = start(path, out)
-    _, error = again.communicate(timeout=200)
-    assert again.returncode == 0, error.decode()
+    assert 0 < status(Study.load(path), out).count("done") < 6
+    again = begin(*arguments_of(path, out))
+    _, error = again.communicate(timeout=PATIENCE)
+    assert again.returncode == 0, error
     assert values(out) == values(finished)
 
 
@@ -580,13 +699,12 @@ def test_killed_driver(finished: Path, tmp_path: Path) -> None:
 def test_killed_worker(finished: Path, tmp_path: Path) -> None:
     """SIGKILL of a worker in the middle: the study still completes, with the same table."""
     path, out = toml(tmp_path), tmp_path / "out"
-    process = start(path, out)
+    process = begin_held(tmp_path, 0, *arguments_of(path, out))
     wait_for(lambda: list(out.glob("runs/*/checkpoint.pt")))
-    workers = _workers(process.pid)
-    assert workers
-    os.kill(workers[0], signal.SIGKILL)
-    _, error = process.communicate(timeout=200)
-    assert process.returncode == 0, error.decode()
+    os.kill(wait_for(lambda: _workers(process.pid))[0], signal.SIGKILL)
+    (tmp_path / "hold").unlink()
+    _, error = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, error
     assert values(out) == values(finished)
 
 
@@ -610,10 +728,10 @@ def _workers(session: int) -> list[int]:
 @pytest.mark.slow
 def test_two_drivers_on_one_folder(finished: Path, tmp_path: Path) -> None:
     path, out = toml(tmp_path), tmp_path / "out"
-    both = [start(path, out), start(path, out)]
+    both = [begin(*arguments_of(path, out)) for _ in range(2)]
     for process in both:
-        _, error = process.communicate(timeout=250)
-        assert process.returncode == 0, error.decode()
+        _, error = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, error
     assert values(out) == values(finished)
 
 
@@ -776,7 +894,7 @@ def test_only_the_guilty_run_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     subprocess.run(
         [sys.executable, str(tmp_path / "main.py"), str(tmp_path), str(tmp_path / "out")],
         check=True,
-        timeout=250,
+        timeout=PATIENCE,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
     )
     now = status(study, tmp_path / "out")
@@ -915,6 +1033,60 @@ def test_options_are_checked_before_anything_runs(
 def test_select_needs_runs(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="must have a seed whose runs are all finished"):
         select(tiny(), tmp_path)
+
+
+def test_tuning_follows_karandikar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One at a time, weight decay too, by L2 ECE of equal mass within 1 % of the best accuracy."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 400)
+
+    def fake(p_right: float, sharp: float) -> Predictions:
+        right = rng.permutation(400) < 400 * p_right
+        told = np.where(right, y, (y + 1) % 3)
+        z = rng.gamma(2, sharp, (400, 1)) * (np.arange(3) == told[:, None])
+        return Predictions(logits=z, labels=y)
+
+    kept = {
+        (b, w): fake(0.9 - 0.02 * (b == 3), 1 + b / 3 + 40 * w)
+        for b in (1, 2, 3)
+        for w in (0.0, 0.01)
+    }
+    # Value 3 has the lowest ECE of all and too low an accuracy.
+    kept[3, 0.0] = Predictions(
+        logits=np.log([[0.88, 0.06, 0.06]] * 400), labels=(np.arange(400) >= 352).astype(int)
+    )
+    seen: list[tuple[float, float]] = []
+
+    def done(study: Study, folder: Path, **_: Any) -> Status:
+        for run in study.runs:
+            beta = float(run.objective.split()[2].partition("*")[0])
+            seen.append((beta, run.recipe["weight_decay"]))
+            target = Store(folder).run_folder(run.key) / "calibration.npz"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            kept[seen[-1]].save(target)
+        return Status({run.key: "done" for run in study.runs})
+
+    monkeypatch.setattr("calibrant.study._tune.run_study", done)
+    table = {"objective": "cross_entropy + {b}*mmce", "b": [1, 2, 3], "weight_decay": [0.0, 0.01]}
+    study = tiny(objectives=["cross_entropy"], seeds=1, tune=[{}, table])
+    found = tune(study, tmp_path, table=1)
+    ece = {key: metrics.ece(p, norm=2, binning="mass") for key, p in kept.items()}
+    accuracy = {key: metrics.accuracy(p) for key, p in kept.items()}
+    assert min(ece, key=ece.__getitem__) == (3, 0.0)  # the test can fail
+    assert accuracy[3, 0.0] < accuracy[1, 0.0] - 0.01
+    beta = min((1, 2), key=lambda b: ece[b, 0.0])
+    decay = min((0.0, 0.01), key=lambda w: ece[beta, w])
+    assert found.coefficients == {"b": beta, "weight_decay": decay}
+    assert [t.ece for t in found.trials] == [ece[s] for s in seen]
+    assert seen == [(1, 0.0), (2, 0.0), (3, 0.0), (beta, 0.0), (beta, 0.01)]
+    assert str(found).endswith(f"Tuned: cross_entropy + {beta}*mmce, weight_decay = {decay}")
+    plain = [metrics.ece(kept[s]) for s in seen]
+    assert [t.ece for t in found.trials] != plain  # not the ECE of the panel
+    for bad in ([-1], ["x"]):
+        with pytest.raises(InputError, match="weight_decay"):
+            tune(tiny(tune={**table, "weight_decay": bad}), tmp_path)
+    with pytest.raises(InputError, match="calibration must be above 0"):
+        tune(tiny(calibration=0, calibrators=["none"], tune=table), tmp_path)
 
 
 @pytest.mark.slow

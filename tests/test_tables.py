@@ -28,7 +28,7 @@ NEWS_FOCAL = [0.11, 0.13, 0.105]
 
 
 def tidy(*groups: dict[str, Any]) -> pa.Table:
-    """A table as studies write it: each group gives settings and its values, one a seed."""
+    """A table as studies write it: each group has settings and one value per seed."""
     base = {
         "data": "digits",
         "model": "mlp",

@@ -6,11 +6,11 @@ import hashlib
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
-import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from calibrant import InputError, Predictions, metrics
 from calibrant._core.checks import CalibrationWarning
 from calibrant.cli import app
 from calibrant.data import Dataset, load
+from calibrant.data.augment import random_resized_crop
 from calibrant.train import (
     RECIPES,
     EarlyStopping,
@@ -40,6 +41,7 @@ from calibrant.train import (
 )
 from calibrant.train._telemetry import TrainingRecord, record_on_test
 from tests.command import call
+from tests.processes import PATIENCE
 
 SMALL = Recipe(epochs=3, batch_size=64, optimizer="adamw", learning_rate=0.003, weight_decay=0.0)
 
@@ -71,6 +73,20 @@ def run(dataset: Dataset, **options: Any):
     return train(dataset, **{"model": "cnn1d", "recipe": SMALL, **options})
 
 
+@pytest.fixture(scope="module")
+def whole(signals: Dataset):
+    """A run without interruption, for several tests to look at."""
+    return run(signals)
+
+
+@pytest.fixture(scope="module")
+def finished(signals: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of that run, to be copied."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    run(signals, out=folder)
+    return folder
+
+
 def weights(trained) -> list[torch.Tensor]:
     return list(trained.model.state_dict().values())
 
@@ -90,6 +106,7 @@ FROZEN = {
     "mukhoti2020-sst": "d17db8fac448",
     "wang2021": "72e4b00f5b30",
     "wang2021-news20": "8238a78f435b",
+    "wang2021-newsgroups": "bdeb5703e5d6",
     "singh2021": "cdff67ed5415",
     "singh2021-ls-fl": "ac048eb1e6d8",
     "singh2021-imagenet": "318971e16077",
@@ -98,9 +115,14 @@ FROZEN = {
 }
 
 
+def test_a_later_setting_changes_a_recipe_only_where_it_is_set() -> None:
+    assert "resized_crop" not in Recipe().facts()
+    assert Recipe(resized_crop=0.08).facts() == {**Recipe().facts(), "resized_crop": 0.08}
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_never_changes_under_its_name(name: str) -> None:
-    text = json.dumps(asdict(RECIPES[name]), sort_keys=True)
+    text = json.dumps(RECIPES[name].facts(), sort_keys=True)
     found = hashlib.sha256(text.encode()).hexdigest()[:12]
     assert FROZEN.get(name) == found, "give the changed recipe a new name, and list it here"
 
@@ -124,6 +146,8 @@ def test_the_papers_recipes() -> None:
     assert (mukhoti.epochs, mukhoti.batch_size, mukhoti.milestones) == (350, 128, (150, 250))
     assert RECIPES["mukhoti2020-sst"].optimizer == "adagrad"
     assert RECIPES["singh2021"].factor == 0.2
+    news = RECIPES["wang2021-newsgroups"]  # section 5.1: the rate drops tenfold after 50 epochs
+    assert news.rate(49 / news.epochs) == pytest.approx(10 * news.rate(51 / news.epochs))
     for recipe in RECIPES.values():
         assert recipe.make_optimizer([torch.nn.Parameter(torch.zeros(1))])
 
@@ -135,6 +159,8 @@ def test_the_papers_recipes() -> None:
         (lambda: Recipe(optimizer="sdg"), "Did you mean 'sgd'"),
         (lambda: Recipe(learning_rate=-1), "learning_rate"),
         (lambda: Recipe(mixup=0.2, cutmix=1.0), "cutmix must be 0"),
+        (lambda: Recipe(crop=4, resized_crop=0.08), "resized_crop must be"),
+        (lambda: Recipe(resized_crop=8), "resized_crop must be"),
         (lambda: Recipe(nesterov=True, momentum=0), "momentum must be above 0"),
         (lambda: Recipe(milestones=5), "milestones must be a list"),
         (lambda: get_recipe("mukhoti"), "Did you mean 'mukhoti2020'"),
@@ -155,8 +181,8 @@ def test_precision_is_asked_of_the_machine() -> None:
 # --- determinism and resuming -----------------------------------------------------------------
 
 
-def test_same_seed_same_bits(signals: Dataset) -> None:
-    one, two, other = run(signals), run(signals), run(signals, seed=1)
+def test_same_seed_same_bits(signals: Dataset, whole) -> None:
+    one, two, other = whole, run(signals), run(signals, seed=1)
     assert same(one, two)
     assert not same(one, other)
     assert one.split.hash != other.split.hash
@@ -164,9 +190,13 @@ def test_same_seed_same_bits(signals: Dataset) -> None:
     assert one.predictions["calibration"].num_samples == len(one.split.calibration)
 
 
-def test_resume_gives_the_same_weights(signals: Dataset, tmp_path: Path) -> None:
+@pytest.mark.parametrize("objective", ["cross_entropy", "adafocal"])
+def test_resume_gives_the_same_weights(
+    signals: Dataset, whole, tmp_path: Path, objective: str
+) -> None:
     """Stopped after each epoch by an error in the report, and begun again."""
-    whole = run(signals)
+    if objective != "cross_entropy":
+        whole = run(signals, objective=objective)
 
     def interrupt(epoch: int, at: Any) -> None:
         if at.epoch == epoch and at.step > 3:
@@ -174,8 +204,8 @@ def test_resume_gives_the_same_weights(signals: Dataset, tmp_path: Path) -> None
 
     for epoch in (0, 1, 2):
         with pytest.raises(KeyboardInterrupt):
-            run(signals, out=tmp_path, report=partial(interrupt, epoch))
-    resumed = run(signals, out=tmp_path)
+            run(signals, objective=objective, out=tmp_path, report=partial(interrupt, epoch))
+    resumed = run(signals, objective=objective, out=tmp_path)
     assert same(whole, resumed)
     np.testing.assert_array_equal(whole.learned, resumed.learned)
     for a, b in zip(whole.epochs, resumed.epochs, strict=True):
@@ -186,6 +216,22 @@ def test_resume_gives_the_same_weights(signals: Dataset, tmp_path: Path) -> None
 
 def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "calibrant.cli", *arguments]
+
+
+# The command, killed as soon as its third checkpoint is written.
+KILLED = """
+import os, signal
+from calibrant.cli import main
+from calibrant.train import _loop
+real, saved = _loop.save_checkpoint, []
+def save_checkpoint(*arguments):
+    real(*arguments)
+    saved.append(1)
+    if len(saved) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+_loop.save_checkpoint = save_checkpoint
+main()
+"""
 
 
 @pytest.mark.slow
@@ -199,24 +245,20 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
         check=True,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
     assert "ECE" in whole.stdout
-    process = subprocess.Popen(
-        command(*line, "--out", str(tmp_path / "b")), env=env, stdout=subprocess.DEVNULL
-    )
-    deadline = time.monotonic() + 120
-    while not (tmp_path / "b" / "checkpoint.pt").exists() and time.monotonic() < deadline:
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    killed = [sys.executable, "-c", KILLED, *line, "--out", str(tmp_path / "b")]
+    done = subprocess.run(killed, env=env, check=False, stdout=subprocess.DEVNULL, timeout=PATIENCE)
+    assert done.returncode == -signal.SIGKILL
+    assert (tmp_path / "b" / "checkpoint.pt").exists()
     assert not (tmp_path / "b" / "run.json").exists()
     subprocess.run(
         command(*line, "--out", str(tmp_path / "b")),
         env=env,
         check=True,
         capture_output=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
     one, two = (torch.load(tmp_path / k / "weights.pt", weights_only=True) for k in "ab")
     for name, tensor in one.items():
@@ -225,8 +267,10 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
     np.testing.assert_array_equal(a.logits, b.logits)
 
 
-def test_another_run_in_the_same_folder_is_refused(signals: Dataset, tmp_path: Path) -> None:
-    run(signals, out=tmp_path)
+def test_another_run_in_the_same_folder_is_refused(
+    signals: Dataset, finished: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     with pytest.raises(InputError, match="contains a run with another objective"):
         run(signals, out=tmp_path, objective="brier")
     torch.save({"model": {}}, tmp_path / "checkpoint.pt")  # whole, but not ours
@@ -236,9 +280,9 @@ def test_another_run_in_the_same_folder_is_refused(signals: Dataset, tmp_path: P
 
 @pytest.mark.parametrize("damage", ["empty", "garbage", "cut", "flipped"])
 def test_a_damaged_checkpoint_is_named_and_training_starts_again(
-    signals: Dataset, tmp_path: Path, damage: str
+    signals: Dataset, whole, finished: Path, tmp_path: Path, damage: str
 ) -> None:
-    first = run(signals, out=tmp_path)
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     path = tmp_path / "checkpoint.pt"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1  # PyTorch itself loads this without a word
@@ -246,8 +290,7 @@ def test_a_damaged_checkpoint_is_named_and_training_starts_again(
     path.write_bytes(changed.get(damage, bytes(content)))
     with pytest.warns(CalibrationWarning, match=r"checkpoint\.pt is damaged"):
         again = run(signals, out=tmp_path)
-    for name, tensor in first.model.state_dict().items():
-        assert torch.equal(tensor, again.model.state_dict()[name])
+    assert same(whole, again)
 
 
 # --- records ----------------------------------------------------------------------------------
@@ -258,41 +301,68 @@ def test_record_of_an_epoch(signals: Dataset, tmp_path: Path) -> None:
     table = pq.read_table(tmp_path / "epochs.parquet")
     assert table.num_rows == 3
     last, p = trained.epochs[-1], trained.predictions["test"]
-    assert last["test_samples"] == len(signals.y_test)  # all at the end
-    assert last["test_nll"] == pytest.approx(metrics.nll(p))
-    assert last["test_ece"] == pytest.approx(metrics.ece(p))
-    assert last["test_error"] == pytest.approx(1 - metrics.accuracy(p))
+    assert last["final_test_samples"] == len(signals.y_test)
+    assert last["final_test_nll"] == pytest.approx(metrics.nll(p))
+    assert last["final_test_ece"] == pytest.approx(metrics.ece(p))
+    assert last["final_test_error"] == pytest.approx(1 - metrics.accuracy(p))
     right = p.correct
-    assert last["test_nll_incorrect"] == pytest.approx(-p.label_log_prob[~right].mean())
-    assert last["test_entropy_correct"] == pytest.approx(p.entropy[right].mean())
-    assert last["test_ece_correct"] == pytest.approx((1 - p.confidence[right]).mean(), rel=1e-6)
-    assert last["test_optimal_ece"] <= last["test_ece"] + 1e-12
+    assert last["final_test_nll_incorrect"] == pytest.approx(-p.label_log_prob[~right].mean())
+    assert last["final_test_entropy_correct"] == pytest.approx(p.entropy[right].mean())
+    assert last["final_test_ece_correct"] == pytest.approx(
+        (1 - p.confidence[right]).mean(), rel=1e-6
+    )
+    assert last["final_test_optimal_ece"] <= last["final_test_ece"] + 1e-12
     assert last["head_norm"] == pytest.approx(
         float(trained.model.head.weight.detach().norm()), rel=1e-5
     )
-    assert last["test_max_logit"] == pytest.approx(p.logits.max(1).mean(), rel=1e-5)
+    assert last["final_test_max_logit"] == pytest.approx(p.logits.max(1).mean(), rel=1e-5)
     for name in ("train_nll", "train_entropy", "train_error", "train_ece", "seconds"):
         assert math.isfinite(last[name])
     assert np.load(tmp_path / "learned.npy").shape == trained.split.train.shape
+    assert table["final_test_ece"].null_count == 2  # of the final weights only
+    assert table["test_ece"].null_count == 0
 
 
-def test_the_record_sees_all_classes_of_test_samples_sorted_by_class(signals: Dataset) -> None:
-    order = np.argsort(signals.y_test, kind="stable")
+def test_every_epoch_is_recorded_on_the_same_test_samples(signals: Dataset) -> None:
+    """The last one too: ECE is biased by the number of samples, so more of them would win."""
+    order = np.argsort(signals.y_test, kind="stable")  # as test files often are
     ordered = replace(signals, x_test=signals.x_test[order], y_test=signals.y_test[order])
     seen: list[np.ndarray] = []
     trainer = _loop._Run.predict
 
     def noted(self, part, indices):
         if part == "test":
-            seen.append(ordered.y_test[indices])
+            seen.append(indices)
         return trainer(self, part, indices)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_loop._Run, "predict", noted)
-        run(ordered, recipe=SMALL.changed(epochs=2))
-    part, whole = (np.bincount(labels, minlength=6) for labels in (seen[0], ordered.y_test))
+        trained = run(ordered, recipe=SMALL.changed(epochs=2))
+        run(ordered, recipe=SMALL.changed(epochs=1), seed=1)
+        few = run(ordered, recipe=SMALL.changed(epochs=2), telemetry_samples=60)
+    first, second, everything, other_seed, _, *chosen, _ = seen
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_array_equal(first, other_seed)
+    assert len(everything) == len(ordered.y_test)
+    assert [row["test_samples"] for row in trained.epochs] == [len(first)] * 2 == [500] * 2
+    assert [row["test_samples"] for row in few.epochs] == [len(c) for c in chosen] == [60, 60]
+    assert set(chosen[0]) < set(first)
+    # The record of the last epoch is that of the subset, computed anew from the final predictions.
+    p = trained.predictions["test"].take(first)
+    assert trained.epochs[-1]["test_ece"] == pytest.approx(metrics.ece(p), rel=1e-6)
+    part, whole = (np.bincount(ordered.y_test[i], minlength=6) for i in (first, everything))
     assert part.sum() < whole.sum()
     assert np.abs(part - part.sum() * whole / whole.sum()).max() <= 1
+
+
+def test_the_final_numbers_stand_beside_the_weights_that_are_kept(signals: Dataset) -> None:
+    recipe = SMALL.changed(epochs=4, learning_rate=0.01)
+    trained = run(signals, recipe=recipe, stop=EarlyStopping("accuracy", patience=4))
+    scores = [row["calibration_accuracy"] for row in trained.epochs]
+    kept = [k for k, row in enumerate(trained.epochs) if "final_test_nll" in row]
+    assert kept == [int(np.argmax(scores))]
+    found = trained.epochs[kept[0]]["final_test_nll"]
+    assert found == pytest.approx(metrics.nll(trained.predictions["test"]))
 
 
 def test_no_telemetry(signals: Dataset) -> None:
@@ -317,6 +387,7 @@ def test_learned_epochs() -> None:
 def test_record_of_saturated_predictions() -> None:
     p = Predictions(logits=[[200.0, 0.0], [0.0, 200.0]], labels=[0, 1])
     row = record_on_test(p)
+    assert row["test_samples"] == 2
     assert row["test_nll"] < 1e-80
     assert math.isnan(row["test_nll_incorrect"])
 
@@ -324,16 +395,16 @@ def test_record_of_saturated_predictions() -> None:
 # --- stopping and faults ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("by", ["nll", "ece", "refinement"])
+@pytest.mark.parametrize("by", ["nll", "ece", "refinement", "accuracy"])
 def test_early_stopping(signals: Dataset, by: Any) -> None:
     recipe = SMALL.changed(epochs=60, learning_rate=0.01)
     trained = run(signals, recipe=recipe, stop=EarlyStopping(by, patience=3), telemetry=False)
     scores = [row[f"calibration_{by}"] for row in trained.epochs]
-    best = int(np.argmin(scores))
+    best = int(np.argmax(scores) if by == "accuracy" else np.argmin(scores))
     assert len(scores) < 60
     assert len(scores) == best + 1 + 3
     score = EarlyStopping(by).score(trained.predictions["calibration"])
-    assert score == pytest.approx(scores[best], rel=1e-6)  # the weights of the best epoch
+    assert abs(score) == pytest.approx(scores[best], rel=1e-6)  # the weights of the best epoch
 
 
 def test_a_loss_that_is_not_a_number(signals: Dataset, tmp_path: Path) -> None:
@@ -353,7 +424,7 @@ def test_fault_after_a_good_epoch_names_the_checkpoint(signals: Dataset, tmp_pat
 
 
 def test_weights_that_explode_in_the_last_step(signals: Dataset, tmp_path: Path) -> None:
-    """They are no good checkpoint, also where nothing looks at the test samples."""
+    """Such weights are not a valid checkpoint, even without a training history."""
     recipe = SMALL.changed(
         optimizer="sgd", learning_rate=1e30, schedule="constant", batch_size=4096
     )
@@ -366,13 +437,14 @@ def test_weights_that_explode_in_the_last_step(signals: Dataset, tmp_path: Path)
 def test_resume_keeps_the_number_format(
     signals: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A probe that changes its mind does not change a run."""
+    """A benchmark with a different outcome does not change a run."""
     from calibrant.train import _setup
 
     monkeypatch.setattr(_setup, "choose_precision", lambda *_: "bf16")
-    run(signals, out=tmp_path, precision="auto", recipe=SMALL.changed(epochs=2))
+    short = {"precision": "auto", "recipe": SMALL.changed(epochs=1), "telemetry": False}
+    run(signals, out=tmp_path, **short)
     monkeypatch.setattr(_setup, "choose_precision", lambda *_: "fp32")
-    again = run(signals, out=tmp_path, precision="auto", recipe=SMALL.changed(epochs=2))
+    again = run(signals, out=tmp_path, **short)
     assert again.settings["precision"] == "bf16"
 
 
@@ -389,7 +461,7 @@ def test_disk_full(signals: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(_checkpoint.torch, "save", full)
     with pytest.raises(
-        TrainingError, match=r"epoch 2 could not be written.*No space left.*is whole"
+        TrainingError, match=r"epoch 2 could not be written.*No space left.*is intact"
     ):
         run(signals, out=tmp_path / "cut")
     monkeypatch.undo()
@@ -421,8 +493,30 @@ def test_images(pictures: Dataset, options: dict[str, Any]) -> None:
     assert all(math.isfinite(row["train_nll"]) for row in one.epochs)
 
 
+def test_random_resized_crops(pictures: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    ramp = torch.arange(40.0).expand(6, 1, 40, 40)
+    found = random_resized_crop(ramp, smallest=0.1, generator=generator)
+    assert found.shape == ramp.shape
+    assert torch.equal(found[:, :, 0], found[:, :, -1])  # rows stay alike
+    steps = found[:, 0, 0, 5:-5].diff(dim=1)
+    assert (steps > 0).all()
+    assert steps.mean() < 0.9  # part of the range, stretched
+    whole = random_resized_crop(ramp, smallest=1.0, generator=generator)
+    assert (whole - ramp).abs().mean() < 6
+    with pytest.raises(InputError, match="smallest must be above 0"):
+        random_resized_crop(ramp, smallest=0)
+    seen: list[float] = []
+    monkeypatch.setattr(
+        "calibrant.train._inputs.random_resized_crop",
+        lambda x, *, smallest, generator: seen.append(smallest) or x,
+    )
+    train(pictures, model="resnet8", recipe=Recipe(epochs=1, resized_crop=0.3), telemetry=False)
+    assert seen == [0.3]
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("objective", ["focal + 0.5*mmce", "cross_entropy + correctness_ranking"])
+@pytest.mark.parametrize("objective", ["focal + 0.5*mmce", "adafocal + correctness_ranking"])
 def test_objectives(pictures: Dataset, precision: str, objective: str) -> None:
     recipe = SMALL.changed(batch_size=16, epochs=2)
     trained = run(
@@ -523,8 +617,8 @@ def test_command_line(tmp_path: Path) -> None:
     assert "signals" in call("data", "list").stdout
 
 
-WHOLE = {"500": 500, "1": 1, "0.1": 0.1, "0.999": 0.999}
-REFUSED = ("500.7", "1.0", "500.0", "5e2", "0", "0.0", "-3", "-0.1", "nan", "inf", "half", "")
+WHOLE = {"500": 500, "1": 1, "0": 0, "0.1": 0.1, "0.999": 0.999, "dev": "dev"}
+REFUSED = ("500.7", "1.0", "500.0", "5e2", "0.0", "-3", "-0.1", "nan", "inf", "half", "")
 
 
 @pytest.mark.parametrize("text", [*WHOLE, *REFUSED])
@@ -575,6 +669,8 @@ def test_two_processes_equal_one(signals: Dataset, tmp_path: Path) -> None:
         "cross_entropy + 0.5*mmce",
         "--calibration",
         "80",
+        "--precision",  # "auto" times the formats, and two runs may choose differently
+        "fp32",
         "--out",
         str(tmp_path / "two"),
     ]
@@ -592,7 +688,7 @@ def test_two_processes_equal_one(signals: Dataset, tmp_path: Path) -> None:
         "127.0.0.1",
     ]
     done = subprocess.run(
-        [*launcher, *line], env=env, capture_output=True, text=True, check=False, timeout=240
+        [*launcher, *line], env=env, capture_output=True, text=True, check=False, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stderr[-2000:]
     one = run(
@@ -600,6 +696,7 @@ def test_two_processes_equal_one(signals: Dataset, tmp_path: Path) -> None:
         recipe=get_recipe("quick", epochs=3),
         calibration=80,
         objective="cross_entropy + 0.5*mmce",
+        precision="fp32",
     )
     table = pq.read_table(tmp_path / "two" / "epochs.parquet").to_pylist()
     for a, b in zip(one.epochs, table, strict=True):

@@ -15,20 +15,50 @@ from calibrant import calibrators, metrics
 # Import stopping first: the imports below take long enough for a Ctrl-C.
 from calibrant._core import stopping as _stopping  # noqa: F401
 from calibrant._core.checks import InputError
+from calibrant._core.compiled import kernels
 from calibrant._core.version import __version__
-from calibrant._measure import Comparison, FitSummary, Panel, compare, fit_summary, measure
+from calibrant._loading import load
+from calibrant._measure import (
+    Comparison,
+    FitSummary,
+    GroupedPanel,
+    LabelPanels,
+    Panel,
+    compare,
+    fit_summary,
+    measure,
+)
+from calibrant._multilabel import MultiLabel
 from calibrant._scores import Scores
 from calibrant.calibrators import load_calibrator
-from calibrant.predictions import Confidences, Predictions, load
+from calibrant.predictions import Confidences, Predictions
 
 if TYPE_CHECKING:
-    from calibrant import losses
+    from calibrant import cli as cli
+    from calibrant import data as data
+    from calibrant import examples as examples
+    from calibrant import huggingface as huggingface
+    from calibrant import lightning as lightning
+    from calibrant import losses as losses
+    from calibrant import models as models
+    from calibrant import papers as papers
+    from calibrant import plots as plots
+    from calibrant import ray_data as ray_data
+    from calibrant import report as report
+    from calibrant import results as results
+    from calibrant import sklearn as sklearn
+    from calibrant import study as study
+    from calibrant import torchmetrics as torchmetrics
+    from calibrant import train as train
 
 __all__ = [
     "Comparison",
     "Confidences",
     "FitSummary",
+    "GroupedPanel",
     "InputError",
+    "LabelPanels",
+    "MultiLabel",
     "Panel",
     "Predictions",
     "Scores",
@@ -36,6 +66,7 @@ __all__ = [
     "calibrators",
     "compare",
     "fit_summary",
+    "kernels",
     "load",
     "load_calibrator",
     "losses",
@@ -44,8 +75,33 @@ __all__ = [
 ]
 
 
+# Loaded when they are first used: they need PyTorch, Matplotlib or other optional packages.
+_LAZY = {
+    "cli",
+    "data",
+    "examples",
+    "huggingface",
+    "lightning",
+    "losses",
+    "models",
+    "papers",
+    "plots",
+    "ray_data",
+    "report",
+    "results",
+    "sklearn",
+    "study",
+    "torchmetrics",
+    "train",
+}
+
+
 def __getattr__(name: str) -> ModuleType:
-    """Load ``calibrant.losses`` when it is first used, because it needs PyTorch."""
-    if name == "losses":
-        return importlib.import_module("calibrant.losses")
+    """Load a submodule when it is first used."""
+    if name in _LAZY:
+        return importlib.import_module(f"calibrant.{name}")
     raise AttributeError(f"module 'calibrant' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(globals().keys() | _LAZY)

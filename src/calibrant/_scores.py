@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant import io
 from calibrant._core import row_summary
@@ -19,16 +20,27 @@ from calibrant._core.arrays import (
     to_floats,
     to_numpy,
 )
+from calibrant._core.belonging import NONE, Belonging
 from calibrant._core.checks import refuse
+from calibrant._core.compiled_sweeps import ClassTables
 from calibrant._core.formatting import in_samples
 from calibrant._core.row_sweeps import RowSummary, TopLabel
 from calibrant._core.validation import (
-    check_classes,
     check_logits,
     check_matrix,
+    check_names,
     check_probs,
     frozen_meta,
+    look_like_probs,
 )
+
+DOUBT = (
+    "These logits look like probabilities: every row lies in [0, 1] and sums to 1. If they are, "
+    "pass them as probs (columns prob_0, prob_1 …): the numbers are wrong otherwise. If they are "
+    "logits, say so: --i-mean-it."
+)
+
+WHICH_SCORES = "Pass logits=… (before the softmax) or probs=… (after it)."
 
 
 class Frozen:
@@ -46,6 +58,33 @@ class Frozen:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, meta=frozen_meta(state["meta"]))
+
+
+class Belongs(Frozen):
+    """A record whose samples may have clusters, groups and weights."""
+
+    belonging: Belonging
+
+    @property
+    def clusters(self) -> NDArray[Any] | None:
+        """The cluster of each sample, or None."""
+        return self.belonging.clusters
+
+    @property
+    def groups(self) -> Mapping[str, NDArray[Any]]:
+        """The groupings by name, each with the group of every sample."""
+        return self.belonging.groups
+
+    @property
+    def weights(self) -> Float64 | None:
+        """The sampling weight of each sample, or None."""
+        return self.belonging.weights
+
+    def independent(self) -> Self:
+        """The same samples without clusters, groups and weights."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__, belonging=NONE)
+        return other
 
 
 class Scores(Frozen):
@@ -80,21 +119,21 @@ class Scores(Frozen):
         classes: Sequence[str] | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> None:
-        advice = "Pass logits=… (before the softmax) or probs=… (after it)."
-        kind, scores = one_of(logits, probs, advice)
+        kind, scores = one_of(logits, probs, WHICH_SCORES)
         check_matrix(scores, kind)
-        names = check_classes(classes, scores.shape[1])
+        names = None if classes is None else check_names("classes", classes, scores.shape[1])
         self.__dict__.update(
             kind=kind, scores=read_only(scores), classes=names, meta=frozen_meta(meta)
         )
         self._check_rest()
+        second = row_sums = None
         if kind == "logits":
-            argmax, row_sums = check_logits(scores), None
+            argmax, second = check_logits(scores)
         else:
             argmax, row_sums = check_probs(scores)
-        self.__dict__.update(argmax=argmax, row_sums=row_sums)
+        self.__dict__.update(argmax=argmax, second=second, row_sums=row_sums)
 
-    kind: row_summary.Kind
+    kind: row_summary.ScoreKind
     """Whether ``scores`` are logits or probabilities."""
     scores: Float
     """The matrix (N, K) as it was given."""
@@ -102,6 +141,8 @@ class Scores(Frozen):
     meta: Mapping[str, Any]
     argmax: Int | None
     """The predicted classes where checking the scores found them; ``predicted`` always has them."""
+    second: Float64 | None
+    """The second-largest logits where checking the scores found them."""
     row_sums: Float64 | None
     """Sums of the rows of probabilities as given; None for logits."""
 
@@ -133,7 +174,16 @@ class Scores(Frozen):
             f"from {self.kind})"
         )
 
-    # --- matrices, made when asked for and not kept -------------------------------------------
+    @cached_property
+    def doubt(self) -> str:
+        """A warning where logits look like probabilities; empty where they do not.
+
+        ``meta={"i_mean_it": True}`` silences it.
+        """
+        silent = self.kind != "logits" or self.meta.get("i_mean_it") is True
+        return "" if silent or not look_like_probs(self.scores) else DOUBT
+
+    # --- matrices, computed on demand and not kept ---------------------------------------------
 
     @property
     def logits(self) -> Float:
@@ -151,18 +201,22 @@ class Scores(Frozen):
         log_probs = self.log_probs
         return np.exp(log_probs, out=log_probs)
 
-    # --- columns, made once and kept ----------------------------------------------------------
+    # --- columns, computed once and kept --------------------------------------------------------
 
     @cached_property
     def _summary(self) -> RowSummary:
         return self.sweep()[0]
+
+    def sweep_columns(self) -> RowSummary:
+        """All columns, from one pass over the scores; kept."""
+        return self._summary
 
     def sweep(
         self, consume: Callable[[], row_summary.Made] | None = None, *, threads: int | None = None
     ) -> tuple[RowSummary, list[row_summary.Made]]:
         """One pass over the scores: the columns, and the results of the block consumers.
 
-        The columns are kept, so that no other pass is needed for them.
+        The columns are kept, so that they need no other pass.
         """
         summary, made = row_summary.summarise_rows(
             self.scores,
@@ -170,11 +224,23 @@ class Scores(Frozen):
             self.kind,
             self.argmax,
             consume,
+            second=self.second,
             total=self.row_sums,
             threads=threads,
         )
         self.__dict__.setdefault("_summary", summary)
         return summary, made
+
+    def class_tables(self, bins: int) -> ClassTables | None:
+        """Classwise tables, from the pass that makes the columns; None without compiled kernels."""
+        assert self._labels is not None
+        found = row_summary.class_tables(
+            self.scores, self._labels, self.argmax, self.second, self.row_sums, bins
+        )
+        if found is None:
+            return None
+        self.__dict__.setdefault("_summary", found[0])
+        return found[1]
 
     @cached_property
     def _top(self) -> TopLabel:
@@ -208,15 +274,16 @@ class Scores(Frozen):
         """Samples from least to most confident."""
         return np.argsort(self._top.odds)[::-1]
 
-    # --- other records out of this one --------------------------------------------------------
+    # --- derived records -------------------------------------------------------------------------
 
     def slab(self, rows: slice) -> Self:
         """A range of rows, without copying or checking again."""
         part = object.__new__(type(self))
-        per_sample = ("scores", "argmax", "row_sums", *self._per_sample)
+        per_sample = ("scores", "argmax", "second", "row_sums", *self._per_sample)
         columns = {name: vars(self)[name] for name in per_sample}
         part.__dict__.update(
             {name: None if column is None else column[rows] for name, column in columns.items()},
+            belonging=self.belonging.take(rows),
             kind=self.kind,
             classes=self.classes,
             meta=self.meta,
@@ -224,25 +291,33 @@ class Scores(Frozen):
         return part
 
     _per_sample: ClassVar[tuple[str, ...]] = ()
+    belonging: Belonging = NONE
+    """Clusters, groups and weights of the samples; only labelled records have any."""
 
     def take(self, indices: Any) -> Self:
         """Return the samples at ``indices`` (integers, or a mask), with their metadata."""
         rows = to_numpy(indices, "indices")
+        if not (rows.any() if rows.dtype == bool else rows.size):
+            rule, advice = "must name at least one sample", "Check the condition that chose them."
+            raise refuse("indices", rule, "got none", advice)
         return self._made(self.kind, self.scores[rows], rows)
 
-    def with_scores(self, kind: row_summary.Kind, scores: Any) -> Self:
+    def with_scores(self, kind: row_summary.ScoreKind, scores: Any) -> Self:
         """The same samples with other scores, as a calibrator gives them."""
         return self._made(kind, scores, slice(None))
 
-    def _made(self, kind: row_summary.Kind, scores: Any, rows: Any) -> Self:
+    def _made(self, kind: row_summary.ScoreKind, scores: Any, rows: Any) -> Self:
         per_sample = {name: vars(self)[name][rows] for name in self._per_sample}
+        if self.belonging is not NONE:
+            per_sample |= self.belonging.arguments(rows)
         return type(self)(**{kind: scores}, **per_sample, classes=self.classes, meta=self.meta)
 
     # --- files --------------------------------------------------------------------------------
 
     def columns(self) -> io.Columns:
-        """What a file of this record holds."""
+        """The contents of this record as stored in a file."""
         arrays = {self.kind: self.scores} | {name: vars(self)[name] for name in self._per_sample}
+        arrays |= self.belonging.arrays()
         return io.Columns(arrays, self.classes, dict(self.meta))
 
     def save(self, path: str | Path) -> None:
@@ -250,7 +325,7 @@ class Scores(Frozen):
         io.write(path, self.columns())
 
 
-def one_of(logits: Any, probs: Any, advice: str) -> tuple[row_summary.Kind, Float]:
+def one_of(logits: Any, probs: Any, advice: str) -> tuple[row_summary.ScoreKind, Float]:
     """The one kind of scores that was given, as floats."""
     if (logits is None) == (probs is None):
         got = "got neither" if logits is None else "got both"

@@ -15,7 +15,7 @@ from calibrant.losses import Objective
 from calibrant.metrics import default_metrics, get_metric
 from calibrant.predictions import Predictions
 
-IGNORED = -100  # what the Trainer calls a label that does not count
+IGNORED = -100  # the Trainer's label for ignored samples
 
 
 def loss_for(objective: str | Mapping[str, Any] | Objective) -> Callable[..., Tensor]:

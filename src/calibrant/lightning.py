@@ -47,7 +47,7 @@ class CalibrationCallback(lightning.Callback):
         self.predictions: Predictions | None = None
 
     def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        """Forget the last epoch."""
+        """Reset for a new epoch."""
         del trainer, pl_module
         self._logits, self._labels = [], []
 

@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from calibrant import io
-from calibrant._core.arrays import (
-    Bool,
-    Float64,
-    Int,
-    read_only,
-    to_floats,
-    to_numpy,
-)
-from calibrant._core.checks import check_fraction, check_seed, refuse
-from calibrant._core.formatting import in_samples
-from calibrant._core.validation import (
-    check_labels,
-    frozen_meta,
-    outside,
-)
-from calibrant._scores import Frozen, Scores, one_of
+from calibrant._confidences import Confidences, PositiveClass
+from calibrant._core import row_summary
+from calibrant._core.arrays import Bool, Float64, Int, read_only
+from calibrant._core.belonging import Belonging
+from calibrant._core.checks import FileNote, check_fraction, check_seed, refuse
+from calibrant._core.maps import is_map, rows_of, without_ignored
+from calibrant._core.validation import check_labels, class_index, outside
+from calibrant._scores import WHICH_SCORES, Belongs, Scores, one_of
 
-__all__ = ["Confidences", "Predictions", "Scores", "load", "load_scores"]
+__all__ = [
+    "Confidences",
+    "PositiveClass",
+    "Predictions",
+    "Scores",
+    "note_ignored",
+    "read_columns",
+]
+
+# Columns that a note names.
+MOST_NAMED = 8
 
 
-class Predictions(Scores):
+class Predictions(Belongs, Scores):
     """Predictions of a classifier for N samples and K classes, with the true labels.
 
     Parameters
@@ -39,13 +42,23 @@ class Predictions(Scores):
         Scores of shape (N, K); exactly one of the two. NumPy arrays, torch tensors and anything
         NumPy can read; kept without copying. Probabilities must lie in [0, 1] and sum to 1 to
         within 1e-3 per row, and are renormalised in float64. A logit may be -inf (probability 0),
-        but not a whole row.
+        but not a whole row. Segmentation maps (N, K, H, W) and token scores (N, K, L) become one
+        sample per pixel or token, with their image or sequence as cluster.
     labels
-        Shape (N,), integers from 0 to K - 1, or names from ``classes``.
+        Shape (N,), integers from 0 to K - 1, or names from ``classes``. Of maps (N, H, W).
     classes
         The K class names, in the order of the columns.
     meta
         Metadata: any JSON-serialisable mapping, saved and loaded with the predictions.
+    clusters
+        Shape (N,), integers or strings: samples that belong together (patient, image, document).
+        Intervals, tests and comparisons then resample clusters, and no split divides one.
+    groups
+        Groupings by name, each of shape (N,), integers or strings: ``measure(p, by="hospital")``.
+    weights
+        Sampling weights, shape (N,), above 0: how many units of the population a sample stands for.
+    ignore_index
+        Label of samples to leave out, such as 255 for unlabelled pixels.
 
     Examples
     --------
@@ -58,7 +71,7 @@ class Predictions(Scores):
     array([0.8808, 0.7311, 0.9526])
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the scores and labels are optional
         self,
         *,
         logits: Any = None,
@@ -66,9 +79,20 @@ class Predictions(Scores):
         labels: Any,
         classes: Sequence[str] | None = None,
         meta: Mapping[str, Any] | None = None,
+        clusters: Any = None,
+        groups: Mapping[str, Any] | None = None,
+        weights: Any = None,
+        ignore_index: int | None = None,
     ) -> None:
-        self.__dict__["labels"] = labels
-        super().__init__(logits=logits, probs=probs, classes=classes, meta=meta)
+        kind, scores = one_of(logits, probs, WHICH_SCORES)
+        belongs = {"clusters": clusters, "groups": groups, "weights": weights}
+        rows = {"scores": scores, "labels": labels, **belongs}
+        if is_map(scores):
+            rows = rows_of(scores, labels, belongs)
+        if ignore_index is not None:
+            rows = without_ignored(rows, ignore_index)
+        self.__dict__.update(labels=rows["labels"], belonging=tuple(rows[name] for name in belongs))
+        super().__init__(**{kind: rows["scores"]}, classes=classes, meta=meta)
 
     labels: Int
     _per_sample: ClassVar[tuple[str, ...]] = ("labels",)
@@ -76,6 +100,8 @@ class Predictions(Scores):
     def _check_rest(self) -> None:
         labels = check_labels(self.__dict__["labels"], self.scores.shape, self.classes)
         self.__dict__["labels"] = read_only(labels)
+        clusters, groups, weights = self.__dict__["belonging"]
+        self.__dict__["belonging"] = Belonging.of(clusters, groups, weights, len(labels))
 
     @property
     def _labels(self) -> Int | None:
@@ -90,6 +116,9 @@ class Predictions(Scores):
         labels: Any,
         classes: Sequence[str] | None = None,
         meta: Mapping[str, Any] | None = None,
+        clusters: Any = None,
+        groups: Mapping[str, Any] | None = None,
+        weights: Any = None,
     ) -> Self:
         """Make predictions from scores of shape (N,) for class 1 of a two-class problem.
 
@@ -107,11 +136,30 @@ class Predictions(Scores):
             wide = scores.astype(np.float64)
             if not ((wide >= 0) & (wide <= 1)).all():
                 raise outside(wide)
-            return cls(
-                probs=np.stack([1 - wide, wide], 1), labels=labels, classes=classes, meta=meta
-            )
-        columns = np.stack([np.zeros_like(scores), scores], axis=1)
-        return cls(logits=columns, labels=labels, classes=classes, meta=meta)
+            columns = np.stack([1 - wide, wide], axis=1)
+        else:
+            columns = np.stack([np.zeros_like(scores), scores], axis=1)
+        given: dict[str, Any] = {kind: columns, "clusters": clusters, "groups": groups}
+        return cls(**given, labels=labels, classes=classes, meta=meta, weights=weights)
+
+    def positive_class(self, positive: int | str | None = None) -> PositiveClass:
+        """The probability of one class against the rest, with whether each sample is of it.
+
+        ``positive`` is the name or the index of the class; by default class 1 of two.
+
+        >>> p = Predictions.from_binary(probs=[0.9, 0.2], labels=[1, 1])
+        >>> p.positive_class().confidence, p.positive_class().correct
+        (array([0.9, 0.2]), array([ True,  True]))
+        """
+        k = class_index(positive, self.num_classes, self.classes)
+        name = str(k) if self.classes is None else self.classes[k]
+        return PositiveClass(
+            odds_against=row_summary.odds_against(self.scores, self.kind, k),
+            correct=self.labels == k,
+            name=name,
+            belonging=self.belonging,
+            meta=self.meta,
+        )
 
     @property
     def correct(self) -> Bool:
@@ -131,174 +179,66 @@ class Predictions(Scores):
     def split(self, fraction: float, *, seed: int) -> tuple[Predictions, Predictions]:
         """Split into a random part with about ``fraction`` of the samples and the rest.
 
+        A cluster is never divided.
+
         >>> p = Predictions(logits=[[1.0, 0.0]] * 10, labels=[0] * 10)
         >>> [len(part) for part in p.split(0.3, seed=0)]
         [3, 7]
         """
         check_fraction("fraction", fraction, example=0.5)
         check_seed(seed)
-        if self.num_samples == 1:
+        codes = self.belonging.codes
+        unit = np.arange(self.num_samples) if codes is None else codes
+        units = int(unit.max()) + 1
+        if units == 1:
+            what = "samples" if codes is None else "clusters"
             raise refuse(
-                "split", "must have at least two samples", "got 1", "Collect more predictions."
+                "split", f"must have at least two {what}", "got 1", "Collect more predictions."
             )
-        size = min(max(round(fraction * self.num_samples), 1), self.num_samples - 1)
-        order = np.random.default_rng(seed).permutation(self.num_samples)
-        return self.take(np.sort(order[:size])), self.take(np.sort(order[size:]))
+        order = np.random.default_rng(seed).permutation(units)
+        filled = np.cumsum(np.bincount(unit)[order])
+        nearest = int(np.abs(filled - round(fraction * self.num_samples)).argmin())
+        first = np.zeros(units, dtype=np.bool_)
+        first[order[: min(nearest + 1, units - 1)]] = True
+        return self.take(np.flatnonzero(first[unit])), self.take(np.flatnonzero(~first[unit]))
 
     @classmethod
-    def load(
-        cls,
-        path: str | Path,
-        *,
-        labels: str | Path | None = None,
-        classes: Sequence[str] | None = None,
-    ) -> Self:
-        """Read npz, Parquet, CSV, safetensors, or a pair ``logits.npy``, ``labels.npy``.
+    def load(cls, path: str | Path, *, labels: str | Path | None = None, **options: Any) -> Self:
+        """Read a file with labels; ``calibrant.load`` describes the formats and ``options``.
 
-        ``labels`` is the second file of a pair (default: ``labels.npy`` next to the first);
-        ``classes`` sets the class names if the file has none.
+        ``labels`` is the second file of a pair ``logits.npy``, ``labels.npy`` (default:
+        ``labels.npy`` next to the first).
         """
-        columns = io.read(path, labels)
-        return cls(
-            **_only(columns, path, ("logits", "probs", "labels")),
-            classes=classes or columns.classes,
+        columns, ignore_index = read_columns(path, labels, options)
+        p = cls(
+            **columns.arguments(path, ("logits", "probs", "labels")),
+            classes=columns.classes,
             meta=columns.meta,
+            ignore_index=ignore_index,
         )
+        note_ignored(path, columns)
+        return p
 
 
-class Confidences(Frozen):
-    """Top-label confidence and correctness, for models that provide nothing else.
-
-    Parameters
-    ----------
-    confidence
-        Shape (N,), from 0 to 1.
-    correct
-        Shape (N,), booleans, or integers 0 and 1.
-
-    Examples
-    --------
-    >>> Confidences(confidence=[0.9, 0.6], correct=[True, False])
-    Confidences(2 samples)
-    """
-
-    def __init__(
-        self, *, confidence: Any, correct: Any, meta: Mapping[str, Any] | None = None
-    ) -> None:
-        values = to_floats(confidence, "confidence")
-        hits = to_numpy(correct, "correct")
-        if values.ndim != 1 or len(values) == 0:
-            rule, advice = "must have shape (N,) with N >= 1", "Pass one confidence per sample."
-            raise refuse("confidence", rule, f"got shape {values.shape}", advice)
-        if hits.shape != values.shape:
-            rule, advice = (
-                f"must have shape {values.shape}, like confidence",
-                "Check that both come from the same data set.",
-            )
-            raise refuse("correct", rule, f"got shape {hits.shape}", advice)
-        _check_correct(hits)
-        wide = values.astype(np.float64)
-        if not ((wide >= 0) & (wide <= 1)).all():
-            raise outside(wide, "confidence")
-        with np.errstate(divide="ignore", over="ignore"):
-            odds = (1 - wide) / wide
-        self.__dict__.update(
-            confidence=read_only(wide),
-            correct=read_only(hits.astype(np.bool_)),
-            odds_against=read_only(odds),
-            meta=frozen_meta(meta),
-        )
-
-    confidence: Float64
-    correct: Bool
-    odds_against: Float64
-    meta: Mapping[str, Any]
-
-    @property
-    def num_samples(self) -> int:
-        """N."""
-        return len(self.confidence)
-
-    def __len__(self) -> int:
-        return self.num_samples
-
-    def __repr__(self) -> str:
-        return f"Confidences({in_samples(self.num_samples)})"
-
-    @cached_property
-    def order(self) -> Int:
-        """Samples from least to most confident."""
-        return np.argsort(self.confidence)
-
-    def take(self, indices: Any) -> Confidences:
-        """Return the samples at ``indices`` (integers, or a mask), with their metadata."""
-        rows = to_numpy(indices, "indices")
-        return Confidences(
-            confidence=self.confidence[rows], correct=self.correct[rows], meta=self.meta
-        )
-
-    def save(self, path: str | Path) -> None:
-        """Write npz, Parquet, CSV or safetensors, chosen by the file extension."""
-        arrays = {"confidence": self.confidence, "correct": self.correct}
-        io.write(path, io.Columns(arrays, None, dict(self.meta)))
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read ``confidence`` and ``correct`` from npz, Parquet, CSV or safetensors."""
-        columns = io.read(path)
-        return cls(**_only(columns, path, ("confidence", "correct")), meta=columns.meta)
-
-
-def load_scores(path: str | Path) -> Scores:
-    """Read predictions, or scores alone where the file has no labels."""
-    columns = io.read(path, need_labels=False)
-    labelled = "labels" in columns.arrays
-    names = ("logits", "probs", *(("labels",) if labelled else ()))
-    kind = Predictions if labelled else Scores
-    return kind(**_only(columns, path, names), classes=columns.classes, meta=columns.meta)
-
-
-def load(
+def read_columns(
     path: str | Path,
+    labels: str | Path | None,
+    options: Mapping[str, Any],
     *,
-    labels: str | Path | None = None,
-    classes: Sequence[str] | None = None,
-) -> Predictions | Confidences:
-    """Read predictions or confidences, whichever the file contains."""
-    columns = io.read(path, labels)
-    if "confidence" in columns.arrays:
-        return Confidences(**_only(columns, path, ("confidence", "correct")), meta=columns.meta)
-    return Predictions(
-        **_only(columns, path, ("logits", "probs", "labels")),
-        classes=classes or columns.classes,
-        meta=columns.meta,
-    )
+    need_labels: bool = True,
+) -> tuple[io.Columns, int | None]:
+    """The columns of a file, and the label of samples to leave out."""
+    own = {name: options.get(name) for name in ("i_mean_it", "ignore_index")}
+    intended = {"i_mean_it": True} if own["i_mean_it"] else {}
+    layout = io.Layout.of({k: v for k, v in options.items() if k not in own})
+    columns = io.read(path, labels, need_labels=need_labels, layout=layout)
+    return replace(columns, meta=columns.meta | intended), own["ignore_index"]
 
 
-def _check_correct(hits: Any) -> None:
-    rule = "must be booleans, or integers 0 and 1"
-    advice = "Write 1 where the prediction is the label, else 0."
-    if hits.dtype.kind not in "biu":
-        raise refuse("correct", rule, f"got dtype {hits.dtype}", advice)
-    wrong = np.flatnonzero((hits != 0) & (hits != 1))
-    if len(wrong):
-        raise refuse("correct", rule, f"got {hits[wrong[0]]} in row {wrong[0]}", advice)
-
-
-def _only(columns: io.Columns, path: str | Path, names: tuple[str, ...]) -> dict[str, Any]:
-    """The arrays of a file as arguments; refuses what does not belong and names what is missing."""
-    wrong = [name for name in columns.arrays if name not in names]
-    scores = names[0] != "logits" or {"logits", "probs"} & set(columns.arrays)
-    if wrong:
-        what = "logits (or probs) and labels" if "logits" in names else "confidence and correct"
-        rule, advice = f"must hold {what} only", "Save one record per file."
-        if not scores:
-            rule, advice = f"must hold {what}", "Calibrators need the scores of all classes."
-        raise refuse(Path(path).name, rule, f"got {wrong[0]!r}", advice)
-    needed = [name for name in names if name not in ("logits", "probs", *columns.arrays)]
-    if needed or not scores:
-        missing = needed[0] if needed else "logits (or probs)"
-        rule = f"must hold {missing}"
-        got = f"got {', '.join(columns.arrays) or 'nothing'}"
-        raise refuse(Path(path).name, rule, got, "See the docs of Predictions.load for the names.")
-    return dict(columns.arrays)
+def note_ignored(path: str | Path, columns: io.Columns) -> None:
+    """Name the columns that were not used, in one line."""
+    if not columns.ignored:
+        return
+    more = len(columns.ignored) - MOST_NAMED
+    shown = ", ".join(columns.ignored[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    warnings.warn(f"{Path(path).name}: not used: {shown}.", FileNote, stacklevel=3)

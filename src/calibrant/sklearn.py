@@ -13,8 +13,9 @@ import numpy as np
 from calibrant._core.arrays import Float, Float64, Int
 from calibrant._core.checks import CalibrationWarning, check_count, near_name, refuse
 from calibrant._core.extras import import_extra
+from calibrant._core.validation import MIN_CLASSES
 from calibrant._scores import Scores
-from calibrant.calibrators import CALIBRATORS, Calibrator
+from calibrant.calibrators import AUTO, CALIBRATORS, Calibrator, automatic
 from calibrant.predictions import Predictions
 
 # ruff: noqa: E402 - whoever lacks the package reads how to get it, not where an import failed
@@ -29,8 +30,7 @@ from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-Split = tuple[Int, Int]
-MIN_CLASSES = 2
+FoldIndices = tuple[Int, Int]
 # The out-of-fold scores of a fit must not change from run to run.
 FOLD_SEED = 0
 
@@ -46,7 +46,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     estimator
         A classifier; ``LogisticRegression()`` if None.
     method
-        A name from ``calibrant.calibrators.CALIBRATORS``, or a calibrator, which is copied.
+        A name from ``calibrant.calibrators.CALIBRATORS``, a calibrator, which is copied, or
+        ``"auto"``, which selects one by cross-validation on the held-out scores.
     cv
         A number of folds (stratified, shuffled by a fixed seed), a scikit-learn splitter, or a list
         of pairs (train, test): the calibrator is fitted on the scores of held-out samples, and the
@@ -103,7 +104,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         check_classification_targets(y)
         X, y = indexable(X, y)
         data = _Data(X, y, _check_weights(sample_weight, len(y)))
-        calibrator = _new_calibrator(self.method)
+        calibrator = None if self.method == AUTO else _new_calibrator(self.method)
         cv = _check_cv(self.cv)
         if isinstance(cv, str) or isinstance(self.estimator, FrozenEstimator):
             model = _check_fitted(self.estimator)
@@ -114,12 +115,15 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             model = data.fitted(estimator)
             held_out = data.out_of_fold(estimator, model, cv)
         weights = None if data.weights is None else data.weights[held_out.rows]
-        calibrator.fit(held_out.predictions(), weights=weights)
+        if calibrator is None:
+            calibrator = automatic(held_out.predictions(weights), seed=FOLD_SEED).calibrator
+        else:
+            calibrator.fit(held_out.predictions(), weights=weights)
         self.estimator_, self.classes_, self.calibrator_ = model, held_out.classes, calibrator
         return self
 
     def predict_proba(self, X: Any) -> Float:
-        """Calibrated probabilities, a column for each of ``classes_``."""
+        """Calibrated probabilities, one column per class of ``classes_``."""
         return self._calibrated(X).probs
 
     def predict_log_proba(self, X: Any) -> Float:
@@ -154,7 +158,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     def __sklearn_clone__(self) -> Any:
         light = copy.copy(self)
-        if isinstance(self.method, Calibrator):  # scikit-learn would copy what it learned, too
+        if isinstance(self.method, Calibrator):  # a fitted classifier must not be cloned
             light.method = self.method.clone()
         return super(CalibratedClassifier, light).__sklearn_clone__()
 
@@ -179,14 +183,18 @@ class _Scored:
     rows: Int
     classes: Any
 
-    def predictions(self) -> Predictions:
-        given: dict[str, Any] = {self.kind: self.values}
-        return Predictions(**given, labels=self.labels, classes=_names(self.classes))
+    def predictions(self, weights: Float64 | None = None) -> Predictions:
+        """As a record; with weights, those of weight 0 are left out."""
+        given: dict[str, Any] = {self.kind: self.values, "labels": self.labels}
+        if weights is not None:
+            given = {name: array[weights > 0] for name, array in given.items()}
+            given["weights"] = weights[weights > 0]
+        return Predictions(**given, classes=_names(self.classes))
 
 
 @dataclass(frozen=True)
 class _Data:
-    """What ``fit`` was given."""
+    """The arguments of ``fit``."""
 
     X: Any
     y: Any
@@ -232,7 +240,7 @@ class _Data:
         parts, all_rows, kind = [], [], ""
         for train, test in splits:
             part = self._fit(estimator, train)
-            rows = test[np.isin(self.y[test], part.classes_)]  # the others it cannot name
+            rows = test[np.isin(self.y[test], part.classes_)]  # the others are unknown to it
             if len(rows):
                 X, _ = _safe_split(estimator, self.X, self.y, rows, train)
                 kind, values = _scores(part, X, classes)
@@ -246,17 +254,17 @@ class _Data:
         rows = rows[order]
         return _Scored(kind, np.concatenate(parts)[order], labels[rows], rows, classes)
 
-    def _split(self, cv: Any) -> list[Split]:
+    def _split(self, cv: Any) -> list[FoldIndices]:
         every = np.arange(len(self.y))
         splitter = check_cv(cv, self.y, classifier=True)
         return [(every[train], every[test]) for train, test in splitter.split(self.X, self.y)]
 
 
-def _stratified(labels: Int, num_folds: int) -> list[Split]:
+def _stratified(labels: Int, num_folds: int) -> list[FoldIndices]:
     """Shuffled folds in which every class is trained on; single members are never held out."""
     size = np.bincount(labels)[labels]
     folds = min(num_folds, int(size.max()))
-    if folds < MIN_CLASSES:
+    if folds == 1:
         rule = "must have a class with at least two samples for folds"
         got, advice = "got 1 sample of each", "Collect more samples, or use cv='prefit'."
         raise refuse("y", rule, got, advice)
@@ -272,7 +280,7 @@ def _stratified(labels: Int, num_folds: int) -> list[Split]:
 
 
 def _scores(model: Any, X: Any, classes: Any) -> tuple[str, Float]:
-    """Kind and values of a fitted classifier's scores, a column for each of ``classes``."""
+    """Kind and values of a fitted classifier's scores, one column per class of ``classes``."""
     if hasattr(model, "predict_proba"):
         kind, values = "probs", np.asarray(model.predict_proba(X))
     elif hasattr(model, "predict_log_proba"):
@@ -320,7 +328,7 @@ def _classes_of(model: Any) -> Any:
 
 
 def _positions(y: Any, classes: Any) -> Int:
-    """Where in ``classes`` each label stands."""
+    """Index of each label in ``classes``."""
     place = {name: k for k, name in enumerate(classes.tolist())}
     found, inverse = np.unique(y, return_inverse=True)
     unknown = [name for name in found.tolist() if name not in place]
@@ -335,14 +343,14 @@ def _positions(y: Any, classes: Any) -> Int:
 
 
 def _new_calibrator(method: object) -> Calibrator:
-    """An unfitted calibrator that nobody else holds."""
+    """An unfitted calibrator, not shared with the caller."""
     if isinstance(method, Calibrator):
         return method.clone()
     if not isinstance(method, str):
         got, advice = f"got {method!r}", f"Known: {', '.join(CALIBRATORS)}."
         raise refuse("method", "must be a name or a calibrator", got, advice)
     if method not in CALIBRATORS:
-        advice = near_name(method, CALIBRATORS)
+        advice = near_name(method, (AUTO, *CALIBRATORS))
         raise refuse("method", "must name a calibrator", f"got {method!r}", advice)
     return CALIBRATORS[method]()
 
@@ -358,7 +366,7 @@ def _check_cv(cv: Any) -> Any:
 
 
 def _check_fitted(estimator: Any) -> Any:
-    """Refuse a classifier that cannot be taken as it is."""
+    """Reject a classifier that is not fitted."""
     if getattr(estimator, "classes_", None) is None:
         rule = "must be a fitted classifier, with classes_, for cv='prefit'"
         advice = "Call its fit first; where clones are made (GridSearchCV …) wrap it: "

@@ -6,10 +6,10 @@ Arrays of torch, JAX and similar libraries are recognised by their methods, so n
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ Bool = NDArray[np.bool_]
 Result = TypeVar("Result")
 
 # Two megabytes of float32: a few such buffers fit the last-level cache, and calls into NumPy are
-# long enough that threads seldom wait for the interpreter lock.
+# long enough that threads rarely wait for the interpreter lock.
 CHUNK_ELEMENTS = 512 * 1024
 # Below this many elements, starting threads costs more than it saves.
 PARALLEL_ELEMENTS = 1_000_000
@@ -58,20 +58,20 @@ def to_floats(value: Any, name: str) -> Float:
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a view of ``array`` that cannot be written through."""
+    """Return a read-only view of ``array``."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
 def chunk_rows(num_columns: int) -> int:
-    """Rows of a chunk that fits the cache."""
+    """Number of rows of a chunk that fits into the cache."""
     return max(1, CHUNK_ELEMENTS // max(1, num_columns))
 
 
-def row_slices(num_rows: int, num_columns: int) -> Iterator[slice]:
-    """Yield the row ranges of the cache-sized chunks of an array."""
-    step = chunk_rows(num_columns)
+def row_slices(num_rows: int, num_columns: int, step: int | None = None) -> Iterator[slice]:
+    """Yield the row ranges of the cache-sized chunks of an array, or of chunks of ``step`` rows."""
+    step = step or chunk_rows(num_columns)
     for start in range(0, num_rows, step):
         yield slice(start, min(start + step, num_rows))
 
@@ -82,31 +82,68 @@ def over_chunks(
     num_columns: int,
     *,
     threads: int | None = None,
+    light: int = 1,
+    step: int | None = None,
 ) -> list[Result]:
     """Run ``work`` on interleaved chunks of rows, one call per core; return each call's result.
 
     NumPy frees the interpreter lock inside its loops, so threads share the cores without copies.
+    Work that is ``light`` times faster per element than NumPy's needs as many times more elements
+    before threads pay. ``step`` is the number of rows of a chunk, where it is not up to the cache.
     """
-    slices = list(row_slices(num_rows, num_columns))
+    slices = list(row_slices(num_rows, num_columns, step))
+    if len(slices) <= 1 or num_rows * num_columns < light * PARALLEL_ELEMENTS:
+        return [work(iter(slices))]
     workers = min(threads or num_threads(), len(slices))
-    if workers <= 1 or num_rows * num_columns < PARALLEL_ELEMENTS:
+    if workers <= 1:
         return [work(iter(slices))]
     with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(lambda first: work(iter(slices[first::workers])), range(workers)))
 
 
-def fold_numbers(num_samples: int, folds: int, seed: int) -> Int:
-    """A random fold of each sample, from 0; sizes differ by at most one."""
-    numbers: Int = np.random.default_rng(check_seed(seed)).permutation(num_samples) % folds
-    return numbers
+def together(jobs: Sequence[Callable[[], Result]]) -> list[Result]:
+    """Run jobs that share nothing, on all cores; return their results in order."""
+    workers = min(num_threads(), len(jobs))
+    if workers <= 1:
+        return [job() for job in jobs]
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(lambda job: job(), jobs))
+
+
+def fold_numbers(num_samples: int, folds: int, seed: int, clusters: Int | None = None) -> Int:
+    """A random fold of each sample, from 0; sizes differ by at most one.
+
+    With ``clusters`` (a number from 0 per sample) no cluster is divided: in random order, each goes
+    to the fold that is smallest so far.
+    """
+    rng = np.random.default_rng(check_seed(seed))
+    if clusters is None:
+        numbers: Int = rng.permutation(num_samples) % folds
+        return numbers
+    sizes = np.bincount(clusters)
+    fold, filled = np.empty(len(sizes), dtype=np.int64), np.zeros(folds)
+    for cluster in rng.permutation(len(sizes)):
+        fold[cluster] = filled.argmin()
+        filled[fold[cluster]] += sizes[cluster]
+    return fold[clusters]
 
 
 def dot(a: Float64, b: Float64) -> float:
     """Inner product of two long columns, on one core.
 
-    BLAS would wake its threads for it, and on a busy machine wait milliseconds for them.
+    BLAS would start its threads for this, which can cost milliseconds on a busy machine.
     """
     return float(np.einsum("i,i->", a, b))
+
+
+def scalar(values: Float64) -> float:
+    """A float where there is one value; an array of several stays what it is, whatever its type."""
+    return float(values) if np.ndim(values) == 0 else cast("float", values)
+
+
+def dots(a: Float64, b: Float64) -> float:
+    """Inner products along the last axis: a float, or an array where there are other axes."""
+    return scalar(np.einsum("...i,...i->...", a, b))
 
 
 @contextmanager
@@ -121,7 +158,17 @@ def one_blas_thread() -> Iterator[None]:
         yield
 
 
+_most_threads: int | None = None
+
+
+def limit_threads(most: int) -> None:
+    """Let this process, one of several on the machine, use at most so many cores."""
+    global _most_threads  # noqa: PLW0603 - a property of the process
+    _most_threads = most
+
+
 def num_threads() -> int:
-    """Cores this process may use."""
+    """Number of cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # absent on macOS and Windows
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return cores if _most_threads is None else min(cores, _most_threads)

@@ -10,6 +10,10 @@ import math
 import numbers
 import unicodedata
 from collections.abc import Iterable, Sequence
+from itertools import islice
+
+# Names that a message lists, and how much of each: the columns of a file may be any number.
+MOST_NAMES, LONGEST_NAME = 200, 100
 
 
 class InputError(ValueError):
@@ -28,6 +32,10 @@ class CalibrationWarning(UserWarning):
     """A fit succeeded, but with a caveat."""
 
 
+class FileNote(CalibrationWarning):
+    """A file was read, but not all of it."""
+
+
 def refuse(argument: str, rule: str, got: str | None, advice: str) -> InputError:
     """Build the one kind of error message this package uses; ``got`` where it says something new.
 
@@ -36,19 +44,34 @@ def refuse(argument: str, rule: str, got: str | None, advice: str) -> InputError
     >>> print(refuse("recipe", "has no option 'x'", None, "Known: epochs."))
     recipe has no option 'x'. Known: epochs.
     """
-    came = "" if got is None else f"; {got}"
-    return InputError(f"{argument} {rule}{came}. {advice}")
+    came = "" if got is None else f"; {shortened(got)}"
+    return InputError(f"{shortened(argument)} {shortened(rule)}{came}. {advice}")
+
+
+def shortened(text: str, most: int = 400) -> str:
+    """Text cut to what a message can hold: names and cells of files may be megabytes long.
+
+    >>> shortened("a" * 20, most=10)
+    'aaaaaaaaa…'
+    """
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def printable(text: str, keep: str = "") -> str:
-    r"""Text that moves no cursor and sends no command to a terminal: control characters as \\x1b.
+    r"""Text that is safe to print on a terminal: control characters are escaped, as in \\x1b.
 
     >>> print(printable("a\x1b[31mb\n"))
     a\x1b[31mb\n
     """
     if text.isprintable():
         return text
-    harmful = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, directions, halves of letters, line ends
+    harmful = (
+        "Cc",
+        "Cf",
+        "Cs",
+        "Zl",
+        "Zp",
+    )  # control characters, text direction, surrogates, line breaks
     return "".join(
         letter
         if letter in keep or unicodedata.category(letter) not in harmful
@@ -58,14 +81,16 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def near_name(name: str, known: Iterable[str]) -> str:
-    """Suggest the closest known name, or list them all.
+    """Suggest the closest known name, or list them, as far as a message can hold them.
 
     >>> near_name("adaptiv_ece", ["ece", "adaptive_ece"])
     "Did you mean 'adaptive_ece'?"
     """
-    names = list(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(names)}."
+    names = [shortened(name, LONGEST_NAME) for name in islice(known, MOST_NAMES + 1)]
+    close = difflib.get_close_matches(shortened(name, LONGEST_NAME), names, n=1)
+    if close:
+        return f"Did you mean {close[0]!r}?"
+    return f"Known: {', '.join(names[:MOST_NAMES])}{' …' if len(names) > MOST_NAMES else '.'}"
 
 
 def check_bins(bins: int) -> int:
@@ -130,7 +155,7 @@ def check_seed(seed: int) -> int:
 
 
 def check_share_or_count(
-    name: str, value: object, *, example: float, written: str | None = None
+    name: str, value: object, *, example: float, least: int = 1, written: str | None = None
 ) -> float | int:
     """Return ``value``: an integer is a number of samples, a float a fraction.
 
@@ -138,7 +163,7 @@ def check_share_or_count(
     """
     if isinstance(value, float) and 0 < value < 1:
         return value
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= least:
         return value
     rule = "must be a fraction between 0 and 1, or an integer number of samples"
     got = f"got {value!r}" if written is None else f"got {written!r}"
@@ -155,6 +180,16 @@ def check_folds(folds: int, num_samples: int) -> int:
         rule = f"must be at most {num_samples:,}, the number of samples"
         raise refuse("folds", rule, f"got {folds}", f"Try folds={min(5, num_samples)}.")
     return int(folds)
+
+
+def check_per_sample(
+    argument: str, shape: tuple[int, ...], num_samples: int, what: str = "entry per sample"
+) -> None:
+    """Reject the shape of an array that has not exactly one entry per sample."""
+    if shape != (num_samples,):
+        rule = f"must have shape ({num_samples},): one {what}"
+        advice = "Check that both come from the same data set."
+        raise refuse(argument, rule, f"got shape {shape}", advice)
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> str:

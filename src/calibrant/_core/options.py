@@ -42,7 +42,7 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def check_option_names(what: str, options: Iterable[str], known: Collection[str]) -> None:
-    """Refuse options that do not exist, with the nearest that does.
+    """Reject unknown options, and suggest the closest valid name.
 
     >>> check_option_names("model mlp", ["hiden"], ["hidden"])
     Traceback (most recent call last):

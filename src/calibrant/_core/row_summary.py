@@ -24,7 +24,10 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant._core import compiled_sweeps
 from calibrant._core.arrays import Float, Float64, Int, chunk_rows, over_chunks, row_slices
+from calibrant._core.compiled import compiled_rows
+from calibrant._core.compiled_sweeps import ClassTables
 from calibrant._core.row_sweeps import (
     FAINT,
     NARROW_CLASSES,
@@ -34,8 +37,8 @@ from calibrant._core.row_sweeps import (
     TopLabel,
 )
 
-Kind = Literal["logits", "probs"]
-# With a handful of classes equal rows are common and the pass is cheap: float64 throughout, so
+ScoreKind = Literal["logits", "probs"]
+# With few classes, equal rows are common and the pass is cheap: float64 throughout, so
 # that ties of s are ties of the float64 value.
 EXACT_CLASSES = 8
 
@@ -61,21 +64,75 @@ Made = TypeVar("Made", bound=Consumer)
 def summarise_rows(
     scores: Float,
     labels: Int | None,
-    kind: Kind,
+    kind: ScoreKind,
     predicted: Int | None = None,
     consume: Callable[[], Made] | None = None,
     *,
+    second: Float64 | None = None,
     total: Float64 | None = None,
     threads: int | None = None,
 ) -> tuple[RowSummary, list[Made]]:
     """Compute the O(N) columns of a score matrix in one pass.
 
-    ``predicted`` (with many classes) and ``total`` (sums of rows of probabilities) are what the
-    checks found. Without labels, the columns of the label are those of the predicted class.
+    ``predicted`` and ``second`` (with many classes) and ``total`` (sums of rows of probabilities)
+    are what the checks found. Without labels, the columns of the label are those of the predicted
+    class. The columns come from the compiled kernels where they are in use, blocks from NumPy.
 
     ``consume`` makes a consumer of blocks, one per thread; they are returned. Consumers that add
     whole numbers, or write to their own rows, give results that no number of threads changes.
     """
+    rows = compiled_rows()
+    if rows is not None:
+        if kind == "probs" and total is None:
+            total = row_totals(scores)
+        columns, _ = _compiled(rows, scores, labels, predicted, second, total)
+        if consume is None:
+            return columns, []
+        consumers = _sweep(scores, labels, kind, predicted, consume, total, threads)[1]
+        return columns, consumers
+    return _sweep(scores, labels, kind, predicted, consume, total, threads)
+
+
+def class_tables(
+    scores: Float,
+    labels: Int,
+    predicted: Int | None,
+    second: Float64 | None,
+    total: Float64 | None,
+    bins: int,
+) -> tuple[RowSummary, ClassTables] | None:
+    """The columns and the classwise tables in one pass; None without compiled kernels."""
+    rows = compiled_rows()
+    if rows is None:
+        return None
+    return _compiled(rows, scores, labels, predicted, second, total, bins)
+
+
+def _compiled(
+    rows: Any,
+    scores: Float,
+    labels: Int | None,
+    predicted: Int | None,
+    second: Float64 | None,
+    total: Float64 | None,
+    bins: int = 0,
+) -> tuple[RowSummary, ClassTables]:
+    if total is None:
+        return compiled_sweeps.sweep_logits(rows, scores, labels, (predicted, second), bins)
+    known = (predicted, snapped(total))
+    return compiled_sweeps.sweep_probs(rows, scores, labels, known, bins)
+
+
+def _sweep(
+    scores: Float,
+    labels: Int | None,
+    kind: ScoreKind,
+    predicted: Int | None,
+    consume: Callable[[], Made] | None,
+    total: Float64 | None,
+    threads: int | None,
+) -> tuple[RowSummary, list[Made]]:
+    """The reference: NumPy on one chunk after another."""
     num_rows, num_classes = scores.shape
     exact = kind == "probs" or scores.dtype == np.float64 or num_classes <= EXACT_CLASSES
     dtype = np.dtype(np.float64 if exact else np.float32)
@@ -101,13 +158,16 @@ def summarise_rows(
     return sweep.finish(), consumers
 
 
-def predict_and_check(logits: Float) -> tuple[Int | None, int | None]:
-    """Predicted classes, and the first row whose largest logit is not finite.
+def predict_and_check(logits: Float) -> tuple[Int | None, Float64 | None, int | None]:
+    """Predicted classes, second-largest logits, and the first row whose largest is not finite.
 
     NaN counts as largest, so that finds every NaN, +inf and row of -inf. With few classes argmax is
     slow; the extremes of a chunk then tell whether a closer look is needed, and the predicted
-    classes are left for later (None).
+    classes are left for later (None). Only compiled kernels find and need the second-largest.
     """
+    rows = compiled_rows()
+    if rows is not None:
+        return compiled_sweeps.check_logits(rows, logits)
     num_rows, num_classes = logits.shape
     wide = num_classes > NARROW_CLASSES
     predicted = np.empty(num_rows, dtype=np.int64) if wide else None
@@ -128,7 +188,7 @@ def predict_and_check(logits: Float) -> tuple[Int | None, int | None]:
         return None
 
     found = [row for row in over_chunks(work, num_rows, num_classes) if row is not None]
-    return predicted, min(found) if found else None
+    return predicted, None, min(found) if found else None
 
 
 def row_totals(probs: Float) -> Float64:
@@ -175,7 +235,27 @@ def snapped(total: Float) -> Float64:
     return np.where(np.abs(total - 1) < 1e-12, 1.0, total)  # noqa: PLR2004
 
 
-def log_normalise(scores: Float, kind: Kind) -> NDArray[Any]:
+def odds_against(scores: Float, kind: ScoreKind, column: int) -> Float64:
+    """The sum over other classes of p_j / p_k, with all digits: P(k) is 1 / (1 + odds)."""
+    odds = np.empty(len(scores))
+    others = np.arange(scores.shape[1]) != column
+    with np.errstate(over="ignore", divide="ignore"):
+        for rows in row_slices(*scores.shape):
+            part = scores[rows].astype(np.float64)
+            if kind == "logits":
+                rest = part[:, others]
+                top = rest.max(axis=1)
+                finite = np.where(np.isfinite(top), top, 0.0)
+                total = np.exp(rest - finite[:, None]).sum(axis=1)
+                own = part[:, column]
+                with np.errstate(invalid="ignore"):
+                    odds[rows] = np.where(top == -np.inf, 0.0, total * np.exp(finite - own))
+            else:
+                odds[rows] = part[:, others].sum(axis=1) / part[:, column]
+    return odds
+
+
+def log_normalise(scores: Float, kind: ScoreKind) -> NDArray[Any]:
     """Log-probabilities of the whole matrix, row chunk by row chunk; float32 stays float32."""
     out = np.empty(scores.shape, dtype=np.float64 if scores.dtype == np.float64 else np.float32)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from calibrant._core.arrays import Bool, Float, Float64, Int, over_chunks
 
-# With few classes a chunk is turned on its side, (K, n): reductions over a long axis 0 run at full
+# With few classes a chunk is transposed, (K, n): reductions over a long axis 0 run at full
 # vector speed, reductions over an axis 1 of ten entries do not.
 NARROW_CLASSES = 32
 # Between these, exponentials of float32 logits and sums of their squares keep their digits, and
@@ -45,10 +45,11 @@ class RowSummary(TopLabel):
     entropy: Float64
 
     @classmethod
-    def empty(cls, num_rows: int) -> RowSummary:
-        """Columns to be written."""
-        integers, flags = np.empty(num_rows, dtype=np.int64), np.empty(num_rows, dtype=np.bool_)
-        return cls(integers, flags, *np.empty((6, num_rows)))
+    def empty(cls, num_rows: int, predicted: Int | None = None) -> RowSummary:
+        """Columns to be written; predicted classes that are known are not copied."""
+        if predicted is None:
+            predicted = np.empty(num_rows, dtype=np.int64)
+        return cls(predicted, np.empty(num_rows, dtype=np.bool_), *np.empty((6, num_rows)))
 
 
 class _Sweep:
@@ -76,7 +77,7 @@ class _Sweep:
         return work, other
 
     def flat_index(self, classes: Int, num_classes: int) -> Int:
-        """Positions of one class a row in a raveled chunk of either layout."""
+        """Positions of one class per row in a raveled chunk of either layout."""
         if self.narrow:
             return classes * len(classes) + np.arange(len(classes))
         return np.arange(len(classes)) * num_classes + classes
@@ -159,11 +160,11 @@ class LogitSweep(_Sweep):
 
     def add_up(self, exp: Float, logs: Float) -> list[Float]:
         """Sums over the classes of e, e^2 and e log e."""
-        with np.errstate(invalid="ignore", over="ignore"):  # such rows are done again, shifted
+        with np.errstate(invalid="ignore", over="ignore"):  # these rows are recomputed with a shift
             return [self.row_sum(exp), self.row_dot(exp, exp), self.row_dot(exp, logs)]
 
     def shift(self, work: Float, exp: Float, bad: Int, rows: slice, sums: list[Float]) -> None:
-        """Do the ``bad`` rows of a chunk again, relative to their runner-up."""
+        """Recompute the ``bad`` rows of a chunk relative to their runner-up."""
         pick = np.s_[:, bad] if self.narrow else np.s_[bad, :]
         logits = work[pick]
         tops = self.out.predicted[rows][bad]
@@ -269,9 +270,9 @@ class ProbSweep(_Sweep):
         return probs
 
     def scale(self, rows: slice) -> Float64:
-        """Nothing is left to multiply by."""
+        """Probabilities need no scaling."""
         return np.ones(rows.stop - rows.start)
 
     def finish(self) -> RowSummary:
-        """All is written."""
+        """Everything has been written by ``fill``."""
         return self.out

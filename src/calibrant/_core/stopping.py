@@ -43,13 +43,21 @@ def removed_on_stop(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def resumable(progress: Callable[[], str] | None = None) -> Iterator[None]:
+def resumable(progress: Callable[[], str]) -> Iterator[None]:
     """Say on a stop in this block how far it got, and that the same command continues it."""
+    with _saying(lambda: f"Stopped: {progress()}. Run the same command to continue."):
+        yield
 
-    def sentence() -> str:
-        how_far = "" if progress is None else f": {progress()}"
-        return f"Stopped{how_far}. Run the same command to continue."
 
+@contextmanager
+def repeatable(progress: Callable[[], str]) -> Iterator[None]:
+    """Say on a stop in this block how far it got, and that the same command begins again."""
+    with _saying(lambda: f"Stopped: {progress()}. Run the same command to start again."):
+        yield
+
+
+@contextmanager
+def _saying(sentence: Callable[[], str]) -> Iterator[None]:
     _sentences.append(sentence)
     try:
         yield
@@ -104,16 +112,27 @@ def _freeze(*_: object) -> None:
 
 def _watch(read: int) -> None:
     """Wait for one of the signals; Python writes the number of each to the pipe."""
-    while (number := os.read(read, 1)[0]) not in SIGNALS:
-        pass
+    number = _next_signal(read)
+    threading.Thread(target=_end_at_the_next, args=(read,), daemon=True).start()
     try:
         _stop()
     finally:
         os._exit(128 + number)
 
 
+def _next_signal(read: int) -> int:
+    while (number := os.read(read, 1)[0]) not in SIGNALS:
+        pass
+    return number
+
+
+def _end_at_the_next(read: int) -> None:
+    """End at a second signal, even if the main thread is in compiled code."""
+    os._exit(128 + _next_signal(read))
+
+
 def _stop() -> None:
-    text = _sentences[-1]() if _sentences else "Stopped."
+    text = _sentences[-1]() if _sentences else "Stopped. Run the same command again."
     kill_descendants()
     for path in list(_unfinished):
         if path.is_dir():
@@ -121,9 +140,9 @@ def _stop() -> None:
         else:
             with suppress(OSError):
                 path.unlink()
-    if os.environ.get("RANK", "0") == "0":  # of the processes of torchrun one speaks
+    if os.environ.get("RANK", "0") == "0":  # only one process of torchrun prints
         start = SHOW_CURSOR if os.isatty(2) else ""
-        with suppress(OSError):  # nobody listens
+        with suppress(OSError):  # the reader is gone
             os.write(2, f"{start}{text}\n".encode())
 
 
@@ -162,8 +181,8 @@ def _processes() -> list[tuple[int, int]]:
     found = []
     for entry in proc.iterdir():
         if entry.name.isdecimal():
-            with suppress(OSError):  # it ended meanwhile
-                # The name of the program, in brackets, may hold anything.
+            with suppress(OSError):  # it has ended in the meantime
+                # The program name, in parentheses, may contain any character.
                 state, parent, *_ = (entry / "stat").read_text().rpartition(")")[2].split()
                 if state != "Z":
                     found.append((int(entry.name), int(parent)))

@@ -9,15 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._core import row_summary
-from calibrant._core.arrays import Float, Float64, Int, over_chunks, to_numpy
-from calibrant._core.checks import InputError, near_name, refuse
+from calibrant._core import compiled_sweeps, row_summary
+from calibrant._core.arrays import Float, Float64, Int, over_chunks, row_slices, to_numpy
+from calibrant._core.checks import InputError, check_per_sample, near_name, refuse
+from calibrant._core.compiled import compiled_rows
 from calibrant._core.row_sweeps import NARROW_CLASSES
 
 # Softmax outputs in float16 or float32, or rounded to four decimals, still pass.
 SUM_TOLERANCE = 1e-3
 MIN_CLASSES = 2
 IF_LOGITS = "If these are logits, pass them as logits=… or name the columns logit_0, logit_1 …"
+IF_PERCENT = "If these are per cent, add --percent (in Python: divide by 100)."
+# Sums of rows in per cent, rounded or not.
+PERCENT_SUMS = (95, 105)
 TWO_COLUMNS = (
     "For one score per sample, save both columns, prob_0 and prob_1 (in Python: "
     "Predictions.from_binary)."
@@ -36,30 +40,22 @@ def check_matrix(scores: Float, name: str) -> None:
         raise refuse(name, "must have K >= 2 columns", f"got shape {scores.shape}", TWO_COLUMNS)
 
 
-def check_classes(classes: Sequence[str] | None, num_classes: int) -> tuple[str, ...] | None:
-    if classes is None:
-        return None
-    if isinstance(classes, str):
-        raise refuse("classes", "must be a list of names", f"got {classes!r}", "Pass a list.")
-    names = tuple(str(name) for name in classes)
-    if len(names) != num_classes or len(set(names)) != num_classes:
-        rule = f"must be {num_classes} different names, one per column"
-        got = f"got {len(names)} names, {len(set(names))} different"
-        raise refuse("classes", rule, got, "Name every column once.")
-    return names
+def check_names(argument: str, names: Sequence[str], count: int) -> tuple[str, ...]:
+    """Names of the columns, each one different."""
+    if isinstance(names, str):
+        raise refuse(argument, "must be a list of names", f"got {names!r}", "Pass a list.")
+    found = tuple(str(name) for name in names)
+    if len(found) != count or len(set(found)) != count:
+        rule = f"must be {count} different names, one per column"
+        got = f"got {len(found)} names, {len(set(found))} different"
+        raise refuse(argument, rule, got, "Name every column once.")
+    return found
 
 
 def check_labels(labels: Any, shape: tuple[int, ...], classes: tuple[str, ...] | None) -> Int:
     num_samples, num_classes = shape
     array = to_numpy(labels, "labels")
-    if array.shape != (num_samples,):
-        rule = f"must have shape ({num_samples},): one label per row of the scores"
-        raise refuse(
-            "labels",
-            rule,
-            f"got shape {array.shape}",
-            "Check that both come from the same data set.",
-        )
+    check_per_sample("labels", array.shape, num_samples, "label per row of the scores")
     if array.dtype.kind in "UST" or _all_texts(array):
         array = _index_of_names(array, classes)
     if array.dtype.kind not in "biu":
@@ -68,20 +64,42 @@ def check_labels(labels: Any, shape: tuple[int, ...], classes: tuple[str, ...] |
     low, high = array.min(), array.max()
     if low < 0 or high >= num_classes:
         rule = f"must lie in 0 … {num_classes - 1}"
-        advice = "Count classes from 0; drop samples marked with an ignore index."
+        advice = "Count classes from 0; leave out marked samples with ignore_index=…."
         raise refuse("labels", rule, f"got {low} … {high}", advice)
     return array.astype(np.int64)
 
 
+def class_index(
+    positive: int | str | None, num_classes: int, classes: tuple[str, ...] | None
+) -> int:
+    """The class that ``positive`` names or counts; class 1 of two by default."""
+    if positive is None:
+        if num_classes == 2:  # noqa: PLR2004
+            return 1
+        rule, advice = "must be given where there are more than two classes", "Try positive=0."
+        raise refuse("positive", rule, f"got {num_classes:,} classes", advice)
+    if isinstance(positive, str) and classes is not None:
+        if positive in classes:
+            return classes.index(positive)
+        rule = "must name one of the classes"
+        raise refuse("positive", rule, f"got {positive!r}", near_name(positive, classes))
+    whole = not isinstance(positive, bool) and hasattr(positive, "__index__")
+    if not whole or not 0 <= int(positive) < num_classes:
+        rule = f"must be a class from 0 to {num_classes - 1}"
+        advice = "Class names need classes=[…]." if isinstance(positive, str) else "Try positive=1."
+        raise refuse("positive", rule, f"got {positive!r}", advice)
+    return int(positive)
+
+
 def _all_texts(array: Any) -> bool:
-    """Whether an array of objects, as data frames give, holds names."""
+    """Whether an object array, as from a data frame, holds names."""
     return array.dtype.kind == "O" and all(isinstance(value, str) for value in array)
 
 
 def _index_of_names(array: Any, classes: tuple[str, ...] | None) -> Int:
     if classes is None:
         rule = "must be integers, or names listed in classes"
-        advice = "Save labels as integers starting at 0 (or pass classes=[…] in Python)."
+        advice = "Name them in the order of the columns: --classes cat,dog (in Python classes=[…])."
         raise refuse("labels", rule, "got names without classes", advice)
     index = {name: k for k, name in enumerate(classes)}
     try:
@@ -105,12 +123,12 @@ def _index_of_names(array: Any, classes: tuple[str, ...] | None) -> Int:
     return np.array([index[str(name)] for name in names], dtype=np.int64)[inverse]
 
 
-def check_logits(logits: Float) -> Int | None:
-    """Reject NaN, +inf and rows of -inf; return the predicted classes if they were computed."""
-    predicted, bad = row_summary.predict_and_check(logits)
+def check_logits(logits: Float) -> tuple[Int | None, Float64 | None]:
+    """Reject NaN, +inf and rows of -inf; return predicted classes and second-largest if cheap."""
+    predicted, second, bad = row_summary.predict_and_check(logits)
     if bad is not None:
         raise _bad_logit(logits[bad].max(), bad)
-    return predicted
+    return predicted, second
 
 
 def _bad_logit(value: Any, row: int) -> InputError:
@@ -127,6 +145,15 @@ def _bad_logit(value: Any, row: int) -> InputError:
 
 def check_probs(probs: Float) -> tuple[Int | None, Float64]:
     """Reject rows that are not probabilities; return predicted classes (if cheap) and sums."""
+    rows = compiled_rows()
+    if rows is not None:
+        predicted, sums, bad = compiled_sweeps.check_probs(rows, probs)
+        if bad is None:
+            return predicted, sums
+    return _check_probs(probs)  # NumPy also finds what is wrong
+
+
+def _check_probs(probs: Float) -> tuple[Int | None, Float64]:
     wide = probs.shape[1] > NARROW_CLASSES
     predicted = np.empty(len(probs), dtype=np.int64) if wide else None
     sums = np.empty(len(probs))
@@ -141,8 +168,7 @@ def check_probs(probs: Float) -> tuple[Int | None, Float64]:
             if len(bad):  # without negative entries, a sum of 1 leaves none above 1
                 rule = f"must sum to 1 (to within {SUM_TOLERANCE:g}) in each row"
                 got = f"got {total[bad[0]]:.6g} in row {rows.start + int(bad[0])}"
-                advice = f"{IF_LOGITS}; if not, renormalise them."
-                raise refuse("probs", rule, got, advice)
+                raise refuse("probs", rule, got, _advice_for_sum(total[bad[0]]))
             if predicted is not None:
                 chunk.argmax(axis=1, out=predicted[rows])
 
@@ -150,10 +176,28 @@ def check_probs(probs: Float) -> tuple[Int | None, Float64]:
     return predicted, sums
 
 
+def _advice_for_sum(total: float) -> str:
+    low, high = PERCENT_SUMS
+    if low <= total <= high:
+        return IF_PERCENT
+    return f"{IF_LOGITS}; if they are rounded, add --renormalise."
+
+
+def look_like_probs(logits: Float) -> bool:
+    """Whether every row lies in [0, 1] and sums to 1; stops at the first chunk that does not."""
+    for rows in row_slices(*logits.shape):
+        chunk = logits[rows]
+        inside = chunk.min() >= 0 and chunk.max() <= 1
+        if not inside or not (np.abs(row_summary.row_totals(chunk) - 1) <= SUM_TOLERANCE).all():
+            return False
+    return True
+
+
 def outside(values: Float, name: str = "probs", start: int = 0) -> InputError:
     bad = np.argwhere(~((values >= 0) & (values <= 1)))[0]
     got = f"got {values[tuple(bad)]:.6g} in row {start + int(bad[0])}"
-    advice = f"{IF_LOGITS}." if name == "probs" else "Check its unit."
+    percent = values.min() >= 0 and 1 < values.max() <= PERCENT_SUMS[1]
+    advice = IF_PERCENT if percent else f"{IF_LOGITS}." if name == "probs" else "Check its unit."
     return refuse(name, "must lie in [0, 1]", got, advice)
 
 

@@ -6,15 +6,23 @@ module of that name would hide them.
 
 from calibrant._measure._comparison import Comparison, compare
 from calibrant._measure._fit_summary import FitSummary, fit_summary
-from calibrant._measure._panel import Panel, bounds_note, measure, panel_of_stream
+from calibrant._measure._grouped import GroupedPanel
+from calibrant._measure._labels import LabelPanels, WorstLabel
+from calibrant._measure._measure import measure
+from calibrant._measure._panel import Panel, bounds_note
+from calibrant._measure._streams import grouped_panel_of_stream, panel_of_stream
 
 __all__ = [
     "Comparison",
     "FitSummary",
+    "GroupedPanel",
+    "LabelPanels",
     "Panel",
+    "WorstLabel",
     "bounds_note",
     "compare",
     "fit_summary",
+    "grouped_panel_of_stream",
     "measure",
     "panel_of_stream",
 ]

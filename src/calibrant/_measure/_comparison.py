@@ -6,10 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from calibrant import metrics as m
-from calibrant._core.checks import check_bins, check_choice, check_fraction, check_norm, refuse
+from calibrant._core.checks import refuse
 from calibrant._core.formatting import (
     aligned,
     in_html,
@@ -17,10 +18,12 @@ from calibrant._core.formatting import (
     json_number,
     show,
     show_bounds,
+    show_level,
     show_p,
 )
-from calibrant._measure._panel import names_for, options_by_metric
-from calibrant.inference import Difference, paired_differences
+from calibrant._measure._panel import notes_of, options_by_metric, panel_options
+from calibrant._measure._views import Positive, by_view, names_for, seen
+from calibrant.inference import Difference, Resampling, assumption, differences_of, paired_tests
 from calibrant.metrics._binning import Binning
 from calibrant.predictions import Confidences, Predictions
 
@@ -31,18 +34,23 @@ BIAS_NOTE = (
     "Intervals and p-values of calibration errors allow for the upward bias of each estimate, so "
     "the difference of two estimates can lie outside its interval."
 )
-# More models than this make a matrix; of their differences the clearest are shown.
+# More models than this are shown as a matrix, with only the clearest differences.
 FEW_MODELS, MOST_SHOWN = 6, 20
-MARKS = "* best of its metric; = these samples cannot tell it from the best."
+MARKS = "* best of its metric; = not significantly different from the best."
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Comparison of models on the same samples; prints as tables, with a verdict in words."""
+    """Comparison of models on the same samples; prints as tables, with a verdict in words.
+
+    ``sample_notes`` are what the reader of the numbers must know about the samples of the models.
+    """
 
     num_samples: int
     values: Mapping[str, Mapping[str, float]]
     differences: Sequence[Difference]
+    assumed: str = ""
+    sample_notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; undefined values are None."""
@@ -59,6 +67,7 @@ class Comparison:
                 }
                 for difference in self.differences
             ],
+            "notes": self.notes,
         }
 
     def to_arrow(self) -> pa.Table:
@@ -79,7 +88,7 @@ class Comparison:
         if m.METRICS[difference.metric].better == "neither":
             return "differ"
         lower_wins = m.METRICS[difference.metric].better == "lower"
-        # By the interval: the difference of two biased estimates can point the other way.
+        # Decided by the interval: the difference of two biased estimates can have the other sign.
         first_wins = (difference.low + difference.high < 0) == lower_wins
         return f"{difference.first if first_wins else difference.second} is better"
 
@@ -94,7 +103,7 @@ class Comparison:
 
     @property
     def _shown(self) -> tuple[list[list[str]], list[list[str]], list[str]]:
-        """Values, differences and words: every difference of few models, the clearest of many."""
+        """Values, differences and notes: all differences of few models, the clearest of many."""
         if len(self.values) <= FEW_MODELS:
             return (
                 self._value_rows,
@@ -126,7 +135,7 @@ class Comparison:
 
     @property
     def _matrix_rows(self) -> list[list[str]]:
-        """A row per model and a column per metric, with the best and its equals marked."""
+        """One row per model, one column per metric; the best and its equals are marked."""
         names = list(next(iter(self.values.values())))
         apart = {(d.metric, frozenset((d.first, d.second))) for d in self._told}
         best = {name: self._best(name) for name in names}
@@ -158,10 +167,9 @@ class Comparison:
 
     @property
     def notes(self) -> list[str]:
-        """A note on the intervals of biased estimates."""
-        if not any(m.METRICS[d.metric].plug_in for d in self.differences):
-            return []
-        return [BIAS_NOTE]
+        """Notes on the samples, and one on the intervals of biased estimates."""
+        biased = any(m.METRICS[d.metric].plug_in for d in self.differences)
+        return [*self.sample_notes, *([BIAS_NOTE] if biased else [])]
 
     @property
     def _value_rows(self) -> list[list[str]]:
@@ -174,9 +182,7 @@ class Comparison:
 
     def _difference_rows(self, differences: Sequence[Difference]) -> list[list[str]]:
         level = self.differences[0].level
-        rows = [
-            ["difference", "metric", "value", f"{100 * level:g}% interval", "p (Holm)", "verdict"]
-        ]
+        rows = [["difference", "metric", "value", show_level(level), "p (Holm)", "verdict"]]
         for d in differences:
             percent = m.METRICS[d.metric].percent
             rows.append(
@@ -192,28 +198,31 @@ class Comparison:
         return rows
 
     def summary(self) -> str:
-        """One sentence: what these samples can and cannot tell apart."""
+        """One sentence: how many of the differences are statistically significant."""
         told = self._told
         if not told:
             return (
-                f"N = {in_samples(self.num_samples)} cannot tell these models apart on any of "
-                "these metrics."
+                f"With N = {in_samples(self.num_samples)}, no difference between these models is "
+                "statistically significant."
             )
         if len(told) == len(self.differences):
-            return f"N = {in_samples(self.num_samples)} tell these models apart on every metric."
+            return f"With N = {in_samples(self.num_samples)}, every difference is significant."
         return (
-            f"N = {in_samples(self.num_samples)} tell {len(told)} of {len(self.differences)} "
-            "differences from chance; for the others they cannot."
+            f"With N = {in_samples(self.num_samples)}, {len(told)} of {len(self.differences)} "
+            "differences are statistically significant; the others may be due to chance."
         )
 
 
-def compare(
+def compare(  # noqa: PLR0913 - all but the first are keywords with defaults
     models: Mapping[str, Predictions | Confidences],
     *,
     metrics: Sequence[str] | None = None,
+    positive: Positive = None,
     bins: int = 15,
     norm: float = 1,
     binning: Binning = "width",
+    threshold: float = 0.5,
+    costs: tuple[float, float] = (1.0, 1.0),
     level: float = 0.95,
     replicates: int = 1000,
     seed: int = 0,
@@ -221,7 +230,10 @@ def compare(
     """Compare models on the same samples: paired differences, intervals, corrected p-values.
 
     All models are resampled together, so shared noise cancels. P-values are corrected for the
-    number of differences in the table (Holm). The labels of the models must agree.
+    number of differences in the table (Holm). The labels of the models must agree. Binary models
+    are compared on the probability of the positive class (``positive``, ``threshold`` and ``costs``
+    as in ``measure``); ``positive=False`` compares the top label. With clusters, clusters are
+    resampled.
 
     Examples
     --------
@@ -232,25 +244,38 @@ def compare(
     >>> result.verdict(result.differences[0])
     'a is better'
     """
+    resampling = Resampling(level, replicates, seed)
     _check_comparable(models)
-    check_choice("binning", binning, ("width", "mass"))
-    only_top = any(isinstance(p, Confidences) for p in models.values())
-    chosen = metrics
-    if metrics is None:
-        chosen = [
-            name
-            for name in m.default_metrics("compare")
-            if m.METRICS[name].top_label or not only_top
-        ]
+    least = min(models.values(), key=lambda p: isinstance(p, Predictions))
+    names = names_for(least, metrics, positive=positive, use="compare")
     for p in models.values():
-        names = names_for(p, chosen)
-    given = {"bins": check_bins(bins), "norm": check_norm(norm), "binning": binning}
-    options = options_by_metric(names, given)
-    check_fraction("level", level, example=0.95)
-    values, differences = paired_differences(
-        models, names, options=options, level=level, replicates=replicates, seed=seed
-    )
-    return Comparison(next(iter(models.values())).num_samples, values, differences)
+        names_for(p, names, positive=positive)
+    given = panel_options(names, bins, norm, binning, threshold, costs)
+    values: dict[str, dict[str, float]] = {model: {} for model in models}
+    tests: dict[tuple[str, str, str], Any] = {}
+    for view, some in by_view(names).items():
+        records = {model: seen(p, view, positive) for model, p in models.items()}
+        more, found = paired_tests(
+            records, some, resampling, options=options_by_metric(some, given)
+        )
+        values = {model: row | more[model] for model, row in values.items()}
+        tests |= found
+    first = next(iter(models.values()))
+    ordered = {
+        (*pair, name): tests[*pair, name] for pair in combinations(models, 2) for name in names
+    }
+    differences = differences_of(ordered, resampling.level)
+    return Comparison(first.num_samples, values, differences, assumption(first), _noted(models))
+
+
+def _noted(models: Mapping[str, Predictions | Confidences]) -> tuple[str, ...]:
+    """The notes on each model's samples, with its name unless all models have the same."""
+    notes = {name: notes_of(p) for name, p in models.items()}
+    shared = set.intersection(*map(set, notes.values()))
+    own = [
+        f"{name}: {note}" for name, found in notes.items() for note in found if note not in shared
+    ]
+    return (*(note for note in next(iter(notes.values())) if note in shared), *own)
 
 
 def _clarity(d: Difference) -> float:

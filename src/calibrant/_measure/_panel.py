@@ -3,28 +3,53 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from calibrant import inference
 from calibrant import metrics as m
-from calibrant._core.checks import check_bins, check_choice, check_norm, refuse
-from calibrant._core.formatting import aligned, in_html, in_samples, json_number, show, show_bounds
+from calibrant._core.checks import (
+    CalibrationWarning,
+    check_bins,
+    check_choice,
+    check_fraction,
+    check_norm,
+)
+from calibrant._core.formatting import (
+    aligned,
+    in_html,
+    in_samples,
+    json_number,
+    show,
+    show_bounds,
+    show_level,
+)
 from calibrant._core.memory import check_size
-from calibrant.inference import Interval
+from calibrant._measure._views import (
+    Positive,
+    by_view,
+    names_for,
+    risk_sentence,
+    seen,
+    slope_sentence,
+)
+from calibrant.inference import Interval, Resampling
+from calibrant.io import FILE_NOTES
 from calibrant.metrics._binning import Binning
-from calibrant.metrics._sample import check_measurable
-from calibrant.predictions import Confidences, Predictions
-from calibrant.streaming import Accumulator
+from calibrant.metrics._decisions import check_costs
+from calibrant.metrics._metric import View
+from calibrant.predictions import Confidences, PositiveClass, Predictions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
 NO_INTERVAL = (math.nan, math.nan)
-# What intervals need of memory, by measurement: 510 to 850 bytes with 2 and 10 classes.
+# Memory needed for intervals; measured: 510 to 850 bytes with 2 and 10 classes.
 BYTES_PER_SAMPLE = 700
-# Smaller bounds do not show in a table.
+# Smaller bounds are not visible in a table.
 SHOWN_BOUND = 5e-5
 
 
@@ -34,7 +59,9 @@ class Panel:
 
     Prints as a table; ``panel["ece"]`` is a value; ``to_dict`` and ``to_arrow`` give data. Values
     are fractions; the table shows percentages where they are customary. ``error_bounds`` are set
-    for streams: how far a value can be from the one computed in memory.
+    for streams: how far a value can be from the one computed in memory. ``positive`` names the
+    class whose probability some of the metrics are about; ``assumed`` says what intervals assume;
+    ``notes`` are what the reader of the numbers must know about the samples.
     """
 
     num_samples: int
@@ -42,6 +69,9 @@ class Panel:
     measured: Mapping[str, Interval]
     options: Mapping[str, Any] = field(default_factory=dict)
     error_bounds: Mapping[str, float] = field(default_factory=dict)
+    positive: str | None = None
+    assumed: str = ""
+    notes: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> float:
         if name not in self.measured:
@@ -67,7 +97,7 @@ class Panel:
             }
             for name, f in self.measured.items()
         }
-        data = {
+        data: dict[str, Any] = {
             "num_samples": self.num_samples,
             "num_classes": self.num_classes,
             "options": {
@@ -76,6 +106,12 @@ class Panel:
             },
             "metrics": rows,
         }
+        if self.positive is not None:
+            data["positive"] = self.positive
+        if self.assumed:
+            data["assumed"] = self.assumed
+        if self.notes:
+            data["notes"] = list(self.notes)
         if self.error_bounds:
             data["error_bounds"] = {name: json_number(self.error_bounds[name]) for name in self}
         return data
@@ -83,12 +119,15 @@ class Panel:
     @property
     def note(self) -> str:
         """What to know about the values beyond the table."""
-        if not self.error_bounds:
-            return ""
-        return bounds_note({name: self.error_bounds[name] for name in self})
+        bounds = {name: self.error_bounds[name] for name in self if name in self.error_bounds}
+        said = "" if self.assumed == inference.INDEPENDENT else self.assumed
+        found = "" if self.positive is None else risk_sentence(self.measured, self.positive)
+        streamed = bounds_note(bounds) if bounds else ""
+        parts = (streamed, *self.notes, found, slope_sentence(self.measured), said)
+        return "\n".join(part for part in parts if part)
 
     def to_arrow(self) -> pa.Table:
-        """One row per metric: metric, value, low, high, better."""
+        """One row per metric: metric, value, low, high, better, view."""
         import pyarrow as pa
 
         found = self.measured.values()
@@ -99,27 +138,46 @@ class Panel:
                 "low": [interval.low for interval in found],
                 "high": [interval.high for interval in found],
                 "better": [m.METRICS[name].better for name in self.measured],
+                "view": [m.METRICS[name].view for name in self.measured],
             }
         )
 
     def __str__(self) -> str:
         note = f"\n\n{self.note}" if self.note else ""
-        return f"{self._size}\n\n{aligned(self._rows)}{note}"
+        tables = [f"{title}\n" * bool(title) + aligned(rows) for title, rows in self._tables]
+        return "\n\n".join([self.size, *tables]) + note
 
     def _repr_html_(self) -> str:
         """The same table as HTML for notebooks."""
-        return in_html(self._size, self._rows, self.note)
+        tables = self._tables
+        titles = [f"{title}." if title else "" for title, _ in tables]
+        titles[0] = f"{self.size}. {titles[0]}".removesuffix(". ")
+        notes = [""] * (len(tables) - 1) + [self.note]
+        made = zip(titles, (rows for _, rows in tables), notes, strict=True)
+        return "".join(in_html(*each) for each in made)
 
     @property
-    def _size(self) -> str:
+    def size(self) -> str:
+        """Number of samples and classes, in words."""
         classes = "top label only" if self.num_classes is None else f"{self.num_classes:,} classes"
         return f"{in_samples(self.num_samples)}, {classes}"
 
     @property
-    def _rows(self) -> list[list[str]]:
+    def _tables(self) -> list[tuple[str, list[list[str]]]]:
+        """Titles and rows; one table without a title where all is about the top label."""
+        views = by_view(list(self.measured))
+        if list(views) == ["top label"]:
+            return [("", self._rows(list(self.measured)))]
+        titles: dict[View, str] = {
+            "positive class": f"Probability of class {self.positive} against its frequency",
+            "top label": "Top label: confidence in the predicted class against being right",
+        }
+        return [(titles[view], self._rows(names)) for view, names in views.items()]
+
+    def _rows(self, names: Sequence[str]) -> list[list[str]]:
         with_bounds = any(not math.isnan(found.low) for found in self.measured.values())
         level = next(iter(self.measured.values())).level
-        head = ["metric", "value", f"{100 * level:g}% interval" if with_bounds else "", "better"]
+        head = ["metric", "value", show_level(level) if with_bounds else "", "better"]
         return [head] + [
             [
                 m.METRICS[name].label,
@@ -127,104 +185,116 @@ class Panel:
                 show_bounds(found.low, found.high, percent=m.METRICS[name].percent)
                 if with_bounds
                 else "",
-                {"lower": "lower", "higher": "higher", "neither": ""}[m.METRICS[name].better],
+                m.METRICS[name].direction,
             ]
-            for name, found in self.measured.items()
+            for name, found in ((name, self.measured[name]) for name in names)
         ]
 
 
-def measure(  # noqa: PLR0913 - all but the first are keywords with defaults
+def measure_one(  # noqa: PLR0913 - all but the first are keywords with defaults
     p: Predictions | Confidences,
     *,
     intervals: bool = True,
     metrics: Sequence[str] | None = None,
+    positive: Positive = None,
     bins: int = 15,
     norm: float = 1,
     binning: Binning = "width",
+    threshold: float = 0.5,
+    costs: tuple[float, float] = (1.0, 1.0),
     level: float = 0.95,
     replicates: int = 1000,
     seed: int = 0,
 ) -> Panel:
-    """Measure calibration and refinement, with intervals.
-
-    Parameters
-    ----------
-    p
-        Predictions, or Confidences (metrics that need all classes are then left out).
-    intervals
-        Whether to compute intervals: about a second at N = 10,000.
-    metrics
-        Names from ``calibrant.metrics.METRICS``; by default a set of 18.
-    bins, norm, binning
-        Number of bins of the ECE family, and norm and binning of ``ece``. Metrics that are defined
-        by their binning keep it.
-    level, replicates, seed
-        Confidence level, number of bootstrap replicates, and seed.
-
-    Examples
-    --------
-    >>> import calibrant
-    >>> p = calibrant.Predictions(logits=[[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]], labels=[0, 1, 1])
-    >>> panel = calibrant.measure(p, intervals=False, metrics=["accuracy", "nll"])
-    >>> print(panel)
-    3 samples, 2 classes
-    <BLANKLINE>
-    metric    value    better
-    accuracy  66.67 %  higher
-    NLL       1.1629   lower
-    """
-    names = names_for(p, metrics)
-    check_choice("binning", binning, ("width", "mass"))
-    options = {"bins": check_bins(bins), "norm": check_norm(norm), "binning": binning}
-    by_metric = options_by_metric(names, options)
+    """The panel of one record; see ``calibrant.measure``."""
+    resampling = Resampling(level, replicates, seed)
+    names = names_for(p, metrics, positive=positive)
+    options = panel_options(names, bins, norm, binning, threshold, costs)
+    work = _Work(options, intervals, resampling)
     if intervals:
         advice = "Measure without intervals (--no-intervals), or Parquet with --stream."
         check_size(BYTES_PER_SAMPLE * len(p), f"Measuring {in_samples(len(p))}", advice)
-        found = inference.intervals(
-            p, names, options=by_metric, level=level, replicates=replicates, seed=seed
-        )
-    else:
-        values = inference.values_of(p, names, options=by_metric)
-        found = {name: Interval(values[name], *NO_INTERVAL) for name in names}
+    found: dict[str, Interval] = {}
+    name_of_class = None
+    for view, some in by_view(names).items():
+        record = seen(p, view, positive)
+        name_of_class = record.name if isinstance(record, PositiveClass) else name_of_class
+        found |= work.measure(record, some)
     classes = p.num_classes if isinstance(p, Predictions) else None
-    return Panel(p.num_samples, classes, found, options)
+    ordered = {name: found[name] for name in names}
+    assumed = inference.assumption(p) if intervals else ""
+    return Panel(
+        p.num_samples,
+        classes,
+        ordered,
+        options,
+        positive=name_of_class,
+        assumed=assumed,
+        notes=notes_of(p),
+    )
 
 
-def names_for(p: Predictions | Confidences, metrics: Sequence[str] | None) -> list[str]:
-    if isinstance(metrics, str):
-        raise refuse("metrics", "must be a list of names", f"got {metrics!r}", "Write [name].")
-    check_measurable(p)
-    full = isinstance(p, Predictions)
-    if metrics is None:
-        return [name for name in m.default_metrics("panel") if full or m.METRICS[name].top_label]
-    for name in metrics:
-        if not full and not m.get_metric(name).top_label:
-            rule = "must be top-label metrics for Confidences"
-            raise refuse("metrics", rule, f"got {name!r}", "Build Predictions, or leave it out.")
-        m.get_metric(name)
-    if not metrics:
-        raise refuse("metrics", "must name at least one", "got none", "Leave it out for the panel.")
-    return list(dict.fromkeys(metrics))
+def notes_of(p: Predictions | Confidences) -> tuple[str, ...]:
+    """What the reader of the numbers must know: from the reading, and about doubtful scores."""
+    kept = p.meta.get(FILE_NOTES, ())
+    found = tuple(str(note) for note in kept) if isinstance(kept, list) else ()
+    doubt = p.doubt if isinstance(p, Predictions) else ""
+    if doubt:
+        warnings.warn(doubt, CalibrationWarning, stacklevel=3)
+    return (*found, doubt) if doubt else found
+
+
+@dataclass(frozen=True)
+class _Work:
+    """How the metrics of one record are measured."""
+
+    options: Mapping[str, Any]
+    intervals: bool
+    resampling: Resampling
+
+    def measure(self, p: Predictions | Confidences, names: Sequence[str]) -> dict[str, Interval]:
+        by_metric, r = options_by_metric(names, self.options), self.resampling
+        if self.intervals:
+            return inference.intervals(
+                p,
+                names,
+                options=by_metric,
+                level=r.level,
+                replicates=r.replicates,
+                seed=r.seed,
+            )
+        values = inference.values_of(p, names, options=by_metric)
+        return {name: Interval(values[name], *NO_INTERVAL) for name in names}
+
+
+def panel_options(
+    names: Sequence[str],
+    bins: int,
+    norm: float,
+    binning: Binning,
+    threshold: float,
+    costs: tuple[float, float],
+) -> dict[str, Any]:
+    """The options of a panel, checked; decisions only where a metric is about one class."""
+    check_choice("binning", binning, ("width", "mass"))
+    options = {"bins": check_bins(bins), "norm": check_norm(norm), "binning": binning}
+    decisions = {
+        "threshold": check_fraction("threshold", threshold, example=0.2),
+        "costs": check_costs(costs),
+    }
+    used = {option for name in names for option in m.METRICS[name].options}
+    return options | {name: value for name, value in decisions.items() if name in used}
 
 
 def options_by_metric(
     names: Sequence[str], options: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """Each metric's own of the panel's options, by metric."""
+    """For each metric, those of the panel's options that it takes."""
     return {
         name: {key: options[key] for key in m.METRICS[name].options}
         for name in names
         if m.METRICS[name].options
     }
-
-
-def panel_of_stream(total: Accumulator, *, norm: float = 1, binning: Binning = "width") -> Panel:
-    """The panel of everything an accumulator has seen, without intervals."""
-    values = total.result(norm=norm, binning=binning)
-    found = {name: Interval(values[name], *NO_INTERVAL) for name in m.default_metrics("panel")}
-    options = {"bins": total.bins, "norm": norm, "binning": binning}
-    bounds = total.error_bounds(norm=norm, binning=binning)
-    return Panel(total.num_samples, total.num_classes, found, options, bounds)
 
 
 def bounds_note(bounds: Mapping[str, float]) -> str:

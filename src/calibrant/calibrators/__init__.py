@@ -22,14 +22,25 @@ from calibrant.calibrators._linear import (
     StructuredVectorScaling,
     VectorScaling,
 )
+from calibrant.calibrators._multilabel import MultiLabelCalibrator, labels_out_of_fold
 from calibrant.calibrators._one_vs_rest import Beta, Platt
 from calibrant.calibrators._registry import CALIBRATORS, make_calibrator
-from calibrant.calibrators._selection import Selection, automatic, select_calibrator
+from calibrant.calibrators._selection import (
+    AUTO,
+    DEFAULT_FOLDS,
+    UNCALIBRATED,
+    Selection,
+    automatic,
+    select_calibrator,
+)
 from calibrant.calibrators._temperature import TemperatureScaling
 from calibrant.calibrators._trust_score import TrustScore
 
 __all__ = [
+    "AUTO",
     "CALIBRATORS",
+    "DEFAULT_FOLDS",
+    "UNCALIBRATED",
     "Beta",
     "Calibrator",
     "Chain",
@@ -40,6 +51,7 @@ __all__ = [
     "HistogramBinning",
     "Isotonic",
     "MatrixScaling",
+    "MultiLabelCalibrator",
     "Platt",
     "ScalingBinning",
     "Selection",
@@ -50,6 +62,7 @@ __all__ = [
     "TrustScore",
     "VectorScaling",
     "automatic",
+    "labels_out_of_fold",
     "load_calibrator",
     "make_calibrator",
     "out_of_fold",

@@ -30,13 +30,13 @@ from calibrant.calibrators._tempered import LARGEST_EXPONENT, Tempered, mean
 from calibrant.predictions import Predictions
 
 Features = Literal["logits", "log_probs"]
-# The gradient at the end, as a part of that at the start. Float32 sums carry no more digits.
+# Final gradient relative to the initial one; float32 sums have no more digits.
 TOLERANCE = {np.dtype(np.float64): 1e-7, np.dtype(np.float32): 1e-5}
-# Gradients below this are rounding.
+# Gradients below this are rounding errors.
 ROUNDING = 1e-10
-# A mean NLL without a penalty this small is on its way to 0.
+# An unpenalised mean NLL below this converges to 0: there is no optimum.
 SEPARATED = 1e-6
-# Steps of L-BFGS, and fewer where Newton's method can follow.
+# Steps of L-BFGS; fewer where Newton's method can take over.
 STEPS = 2000
 FEW_STEPS = 40
 NEWTON_STEPS = 200
@@ -96,7 +96,7 @@ class Problem:
 
     @cached_property
     def shift(self) -> Float64:
-        """What is taken from the logits of a row: features are beta * (z - shift)."""
+        """Subtracted from the logits of a row: features are beta * (z - shift)."""
         if self.on == "logits":
             return np.zeros(self.p.num_samples)
         return Tempered(self.p, self.dtype).sums(self.beta, 0)[0] / self.beta
@@ -184,7 +184,7 @@ class Problem:
         tame = not self.dense and bound < LARGEST_EXPONENT and np.abs(d).max() < 1
         slope, offset = np.zeros(d.shape), np.zeros(k)
         square, cross, plain = np.zeros(d.shape), np.zeros(k), np.zeros(k)
-        # Two matrices for all chunks: fresh memory would be handed out by the system each time.
+        # Two matrices, reused for all chunks: allocating new memory each time is slow.
         buffers = np.empty((2, min(chunk_rows(k), self.p.num_samples), k), dtype)
         for rows in slices:
             first, second = buffers[:, : rows.stop - rows.start]
@@ -225,7 +225,7 @@ class Problem:
     ) -> Float64:
         """D and b of least mean NLL plus penalty.
 
-        L-BFGS, guided by the curvature at the start; where that does not do, Newton's method.
+        L-BFGS, preconditioned with the initial curvature; if that fails, Newton's method.
         """
         factor = self.penalties(penalty)
         at_zero, *curvature = self.start
@@ -300,7 +300,7 @@ class Problem:
     def blocks_at(self, theta: Float64, factor: Float64) -> Blocks:
         """The curvature at theta of each row of a full D and its offset.
 
-        Of many samples every so many will do: it only guides.
+        With many samples a subset is enough, since this is only a preconditioner.
         """
         k = self.num_classes
         some = np.arange(0, self.p.num_samples, -(-self.p.num_samples // BLOCK_ROWS))
@@ -321,7 +321,7 @@ def _counted(labels: Int, weights: Float64, num_classes: int) -> Float64:
 
 
 def _weighted(w: Float, x: Float) -> Float:
-    """Weighted sum of the rows, on this thread alone: BLAS would wake threads of its own."""
+    """Weighted sum of the rows on this thread; BLAS would start its own threads."""
     total: Float = np.einsum("n,nk->k", w, x)
     return total
 

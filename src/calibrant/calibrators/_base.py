@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 
-from calibrant._core.arrays import Bool, Float, Float64, over_chunks, to_floats, to_numpy
-from calibrant._core.checks import CalibrationWarning, InputError, NotFittedError, refuse
+from calibrant._core.arrays import Bool, Float, Float64, over_chunks
+from calibrant._core.checks import InputError, NotFittedError, refuse
 from calibrant._scores import Scores
+from calibrant.calibrators._arguments import (
+    check_groups,
+    check_predictions,
+    check_same_classes,
+    check_scores,
+    check_weights,
+    members,
+    put_together,
+    tidy,
+)
+from calibrant.calibrators._maps import without_absent
 from calibrant.calibrators._ops import NumpyOps
+from calibrant.calibrators._plain import (
+    CONFIDENCE_ONLY,
+    as_binary,
+    binary_scores,
+    check_takes_confidences,
+    check_values,
+    is_array,
+    like_input,
+    with_confidences,
+)
 from calibrant.calibrators._scores import logit_chunk
-from calibrant.predictions import Predictions
+from calibrant.predictions import Confidences, Predictions
 
-# Scores give scores, predictions give predictions.
-Record = TypeVar("Record", bound=Scores)
-# Weights that sum to no more are shares, not counts.
-ONE_SAMPLE = 1 + 1e-6
+# What goes in comes out: scores give scores, predictions predictions, arrays arrays.
+Record = TypeVar("Record")
 
 
 class Learner:
@@ -66,6 +83,8 @@ class Calibrator(Learner):
     keeps_argmax: bool = False
     """Whether ``transform`` never changes the predicted class."""
     gives: ClassVar[Literal["logits", "probs"]] = "logits"
+    of_confidences: ClassVar[bool] = False
+    """Whether confidences alone can be calibrated."""
     learned: ClassVar[Mapping[str, tuple[str | int, ...]]] = {}
     """Names and shapes of the fitted attributes; K is the number of classes."""
 
@@ -75,8 +94,8 @@ class Calibrator(Learner):
 
     # --- fit ----------------------------------------------------------------------------------
 
-    def fit(self, p: Predictions, *, weights: Any = None, groups: Any = None) -> Self:
-        """Fit to predictions with labels.
+    def fit(self, p: Predictions | Confidences, *, weights: Any = None, groups: Any = None) -> Self:
+        """Fit to predictions with labels, or to confidences alone.
 
         Parameters
         ----------
@@ -85,21 +104,24 @@ class Calibrator(Learner):
         weights
             Shape (N,), how often each sample counts: a weight of 2 is the same as including the
             sample twice. Penalties and priors count as a fixed number of samples, so weights that
-            are meant as ratios should have a mean of 1.
+            are meant as ratios should have a mean of 1. By default the sampling weights of ``p``,
+            divided by their mean.
         groups
             Shape (N,), a name or integer per sample. One calibrator is fitted per group
             (``groups_`` holds them by name), and ``transform`` then needs the groups too.
         """
-        check_predictions(p)
+        self._check_record(p)
         self.check()
         self.forget()
-        share = _check_weights(weights, p.num_samples)
+        if weights is None and p.weights is not None:
+            weights = p.weights / p.weights.mean()
+        share = check_weights(weights, p.num_samples)
         if groups is None:
-            self._learn(p, share)
+            self._learn_from(p, share)
         else:
-            names = _check_groups(groups, p.num_samples)
+            names = check_groups(groups, p.num_samples)
             found = {}
-            for name, mask in _members(names):
+            for name, mask in members(names):
                 part = self.clone()
                 part.fit_part(p.take(mask), None if share is None else share[mask])
                 found[name] = part
@@ -107,19 +129,47 @@ class Calibrator(Learner):
         self._remember(p)
         return self
 
-    def fit_part(self, p: Predictions, weights: Float64 | None) -> Self:
+    def fit_part(self, p: Predictions | Confidences, weights: Float64 | None) -> Self:
         """Fit to checked predictions: for folds, groups and steps."""
         self.check()
         self.forget()
         if weights is not None and not weights.any():
             rule, got = "must not be all 0 in a group, or outside a fold", "got only zeros"
             raise refuse("weights", rule, got, "Drop samples that should not count.")
-        self._learn(p, weights)
+        self._learn_from(p, weights)
         self._remember(p)
         return self
 
-    def _remember(self, p: Predictions) -> None:
-        self.num_classes_, self.classes_ = p.num_classes, p.classes
+    def _remember(self, p: Predictions | Confidences) -> None:
+        if isinstance(p, Predictions):
+            self.num_classes_, self.classes_ = p.num_classes, p.classes
+        else:
+            self.num_classes_, self.classes_ = CONFIDENCE_ONLY, None
+
+    def _check_record(self, p: object) -> None:
+        if not isinstance(p, Confidences):
+            check_predictions(p)
+            return
+        from calibrant.calibrators._registry import CALIBRATORS
+
+        names = [name for name, kind in CALIBRATORS.items() if kind.of_confidences]
+        check_takes_confidences(type(self).__name__, names, takes=self.of_confidences)
+
+    def _learn_from(self, p: Predictions | Confidences, weights: Float64 | None) -> None:
+        if isinstance(p, Predictions):
+            self._learn(p, weights)
+        else:
+            self._learn_confidences(p, weights)
+
+    def _learn_confidences(self, c: Confidences, weights: Float64 | None) -> None:
+        """Being correct is class 1 of two, by default."""
+        self._learn(as_binary(c), weights)
+
+    def map_confidence(self, confidence: Float64) -> Float64:
+        """Calibrated confidences, after a fit to confidences alone."""
+        p = binary_scores(confidence)
+        probs = p.with_scores(self.gives, self.apply(p)).probs[:, 1]
+        return probs.astype(np.float64)
 
     def check(self) -> None:
         """Validate the parameters."""
@@ -143,11 +193,21 @@ class Calibrator(Learner):
     # --- transform ----------------------------------------------------------------------------
 
     def transform(self, p: Record, *, groups: Any = None) -> Record:
-        """Return calibrated scores, or calibrated predictions for predictions.
+        """Return what was given, calibrated: predictions, scores, confidences, or plain logits.
 
-        Labels are carried over but not used.
+        Labels are carried over but not used. Logits of shape (N, K), as a NumPy array or a torch
+        tensor, give calibrated logits of the same kind; a calibrator that was fitted to
+        confidences alone takes those, of shape (N,).
         """
         self._need_fit()
+        answer: Any = self._transformed(p, groups)
+        return answer  # type: ignore[no-any-return]
+
+    def _transformed(self, p: Any, groups: Any) -> Any:
+        if isinstance(p, Confidences):
+            return with_confidences(p, self._confidences(p.confidence, groups))
+        if not isinstance(p, Scores) and is_array(p):
+            return like_input(p, lambda z: self._of_array(z, groups, "logits"))
         check_scores(p)
         check_same_classes(p, self.num_classes_, self.classes_)
         if "groups_" in vars(self):
@@ -159,24 +219,64 @@ class Calibrator(Learner):
             raise refuse("groups", "needs a calibrator fitted with groups", None, advice)
         return p.with_scores(self.gives, scores)
 
+    def predict_proba(self, p: Any, *, groups: Any = None) -> Any:
+        """Calibrated probabilities of logits (N, K) or scores; no labels are needed.
+
+        NumPy in, NumPy out; torch in, torch out. A calibrator that was fitted to confidences alone
+        takes confidences of shape (N,).
+
+        >>> from calibrant import Predictions
+        >>> from calibrant.calibrators import TemperatureScaling
+        >>> p = Predictions(logits=[[3.0, 0.0], [0.0, 4.0], [2.0, 0.0]], labels=[0, 1, 1])
+        >>> TemperatureScaling().fit(p).predict_proba([[1.0, 0.0]]).round(2)
+        array([[0.6, 0.4]])
+        """
+        self._need_fit()
+        if isinstance(p, Scores):
+            return self.transform(p, groups=groups).probs
+        return like_input(p, lambda z: self._of_array(z, groups, "probs"))
+
+    def _of_array(self, values: Float, groups: Any, kind: str) -> Float:
+        if self.num_classes_ == CONFIDENCE_ONLY:
+            return self._confidences(check_values(values), groups)
+        found: Float = getattr(self.transform(Scores(logits=values), groups=groups), kind)
+        return found
+
+    def _confidences(self, confidence: Float64, groups: Any) -> Float64:
+        if self.num_classes_ != CONFIDENCE_ONLY:
+            rule = "must be predictions or scores, like those of the fit"
+            raise refuse("p", rule, "got confidences", "Fit a calibrator to confidences.")
+        if "groups_" not in vars(self):
+            return self.map_confidence(confidence)
+        parts = self._parts(groups, len(confidence))
+        out = np.empty(len(confidence))
+        for name, mask in parts:
+            out[mask] = self.groups_[name].map_confidence(confidence[mask])
+        return out
+
     def fit_transform(self, p: Predictions, *, weights: Any = None) -> Predictions:
         """Fit on predictions and return them calibrated; optimistic, as the labels were used."""
         return self.fit(p, weights=weights).transform(p)
 
     def _apply_by_group(self, p: Scores, groups: Any) -> Float:
+        parts = self._parts(groups, p.num_samples)
+        return put_together(
+            [(mask, self.groups_[name].apply(p.take(mask))) for name, mask in parts]
+        )
+
+    def _parts(self, groups: Any, num_samples: int) -> list[tuple[str, Bool]]:
+        """The samples of each group, all known from the fit."""
         if groups is None:
             advice = "Pass groups=… with one name per sample."
             raise refuse(
                 "groups", "is required for a calibrator fitted with groups", "got none", advice
             )
-        names = _check_groups(groups, p.num_samples)
-        unknown = [name for name, _ in _members(names) if name not in self.groups_]
+        parts = list(members(check_groups(groups, num_samples)))
+        unknown = [name for name, _ in parts if name not in self.groups_]
         if unknown:
             rule = f"must be among the groups of the fit ({', '.join(self.groups_)})"
             raise refuse("groups", rule, f"got {unknown[0]!r}", "Fit with samples of every group.")
-        return put_together(
-            [(mask, self.groups_[name].apply(p.take(mask))) for name, mask in _members(names)]
-        )
+        return parts
 
     def apply(self, p: Scores) -> Float:
         """The calibrated scores, chunk by chunk."""
@@ -189,8 +289,8 @@ class Calibrator(Learner):
             for rows in slices:
                 z = logit_chunk(p, rows, dtype)
                 with np.errstate(over="ignore", under="ignore"):
-                    out[rows] = self.forward(NumpyOps, z, learned)
-                _tidy(out[rows], z, keep=self.keeps_argmax, gives=self.gives)
+                    out[rows] = self.mapped(NumpyOps, z, learned)
+                tidy(out[rows], z, keep=self.keeps_argmax, gives=self.gives)
 
         over_chunks(work, *out.shape)
         return out
@@ -205,6 +305,10 @@ class Calibrator(Learner):
                 floats = isinstance(value, np.ndarray) and value.dtype.kind == "f"
                 setattr(light, name, value.astype(dtype) if floats else value)
         return light
+
+    def mapped(self, ops: Any, z: Any, learned: Any) -> Any:
+        """``forward``, where an option with a logit of -inf keeps probability 0."""
+        return without_absent(ops, z, self.forward(ops, z, learned), self.gives)
 
     def forward(self, ops: Any, z: Any, learned: Any) -> Any:
         """The map from logits to calibrated logits or probabilities (``gives`` says which)."""
@@ -263,6 +367,11 @@ class Calibrator(Learner):
 
     def _need_export(self) -> None:
         self._need_fit()
+        if self.num_classes_ == CONFIDENCE_ONLY:
+            raise InputError(
+                "A calibrator of confidences alone has no logits to map, so it cannot be exported. "
+                "Save it as JSON: c.save(…)."
+            )
         if "groups_" in vars(self):
             raise InputError(
                 "A calibrator fitted with groups cannot be exported as one; export each group: "
@@ -274,98 +383,3 @@ def _cloned(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(_cloned(item) for item in value)
     return value.clone() if isinstance(value, Learner) else value
-
-
-def put_together(parts: list[tuple[Bool, Float]]) -> Float:
-    """One matrix from row masks and the rows."""
-    mask, first = parts[0]
-    scores = np.empty((len(mask), first.shape[1]), dtype=first.dtype)
-    for mask, part in parts:
-        scores[mask] = part
-    return scores
-
-
-def check_predictions(p: object) -> None:
-    """Reject inputs without the scores of all classes."""
-    if not isinstance(p, Predictions):
-        rule, advice = "must be Predictions", "Build Predictions(logits=…, labels=…)."
-        raise refuse("p", rule, f"got {type(p).__name__}", advice)
-
-
-def check_scores(p: object) -> None:
-    """Reject inputs without the scores of all classes."""
-    if not isinstance(p, Scores):
-        rule, advice = "must be Scores or Predictions", "Build Scores(logits=…)."
-        raise refuse("p", rule, f"got {type(p).__name__}", advice)
-
-
-def check_same_classes(p: Scores, num_classes: int | None, classes: tuple[str, ...] | None) -> None:
-    """Reject predictions whose classes differ from those of the fit."""
-    if num_classes not in (None, p.num_classes):
-        rule = f"must have {num_classes} classes, like the data of the fit"
-        raise refuse("p", rule, f"got {p.num_classes}", "Fit a calibrator for each model.")
-    if classes and p.classes and classes != p.classes:
-        pair = next(x for x in zip(classes, p.classes, strict=True) if x[0] != x[1])
-        rule = "must have the class names of the fit, in the same order"
-        got = f"got {pair[1]!r} where the fit had {pair[0]!r}"
-        raise refuse("p", rule, got, "Reorder the columns.")
-
-
-def _tidy(out: Float, z: Float, *, keep: bool, gives: str) -> None:
-    """Undo rounding: overflowing logits, and ties that would change the argmax."""
-    if gives == "logits":
-        limit = np.finfo(out.dtype).max
-        np.minimum(out, limit, out=out)
-        low = np.isneginf(out)
-        if low.any():
-            out[low & ~np.isneginf(z)] = -limit
-    if keep:
-        top = z.argmax(axis=1)
-        moved = np.flatnonzero(out.argmax(axis=1) != top)
-        if len(moved):
-            high = out[moved].max(axis=1)
-            out[moved, top[moved]] = np.nextafter(high, np.inf, dtype=out.dtype)
-
-
-def _check_weights(weights: Any, num_samples: int) -> Float64 | None:
-    """Weights as float64."""
-    if weights is None:
-        return None
-    array = to_floats(weights, "weights").astype(np.float64)
-    if array.shape != (num_samples,):
-        rule = f"must have shape ({num_samples},): one weight per sample"
-        raise refuse(
-            "weights",
-            rule,
-            f"got shape {array.shape}",
-            "Check that both come from the same data set.",
-        )
-    total = float(array.sum())
-    if not (array >= 0).all() or not 0 < total < math.inf:
-        rule = "must be finite, not negative, and not all 0"
-        got = f"got {array.min():.6g} … {array.max():.6g}"
-        raise refuse("weights", rule, got, "Drop samples that should not count.")
-    if total <= ONE_SAMPLE < num_samples:
-        warnings.warn(
-            f"weights sum to {total:.3g}, so all samples together count as one. If only their "
-            f"ratios matter, multiply them by {num_samples / total:.3g}: their mean is then 1.",
-            CalibrationWarning,
-            stacklevel=3,
-        )
-    return array
-
-
-def _check_groups(groups: Any, num_samples: int) -> Any:
-    """One name per sample, as strings."""
-    array = to_numpy(groups, "groups")
-    if array.shape != (num_samples,) or array.dtype.kind not in "biuUS":
-        rule = f"must have shape ({num_samples},): one name or integer per sample"
-        got = f"got shape {array.shape} of {array.dtype}"
-        raise refuse("groups", rule, got, "Convert numbers with fractions to names.")
-    return array.astype(np.str_)
-
-
-def _members(names: Any) -> Iterator[tuple[str, Bool]]:
-    found, number = np.unique(names, return_inverse=True)
-    for k, name in enumerate(found):
-        yield str(name), number == k

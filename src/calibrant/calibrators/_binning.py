@@ -14,13 +14,16 @@ from calibrant._core.checks import InputError, check_bins, check_choice, is_numb
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._columns import class_columns, confidence_column, counts, distinct
 from calibrant.calibrators._maps import (
+    ABOVE,
     check_map,
+    kept_above,
     normalised,
     probabilities,
     steps,
     top_confidence,
     with_confidence,
 )
+from calibrant.calibrators._plain import CONFIDENCE_ONLY, as_binary
 from calibrant.calibrators._temperature import nll_temperature
 from calibrant.metrics._binning import Binning, bin_cuts, width_edges
 from calibrant.metrics._sample import Ranked
@@ -41,6 +44,7 @@ class _Binned(Calibrator):
     target: Target = "top"
 
     gives = "probs"
+    of_confidences = True
 
     edges_: Float64 = field(init=False)
     values_: Float64 = field(init=False)
@@ -52,7 +56,8 @@ class _Binned(Calibrator):
 
     def check_learned(self) -> None:
         check_map(self.edges_, self.values_)
-        rows = 1 if self.target == "top" else self.num_classes_
+        alone = self.num_classes_ == CONFIDENCE_ONLY
+        rows = 1 if self.target == "top" or alone else self.num_classes_
         if len(self.edges_) != rows or self.values_.shape[1] != self.edges_.shape[1] + 1:
             raise InputError("edges_ and values_ must have one row for the top class, or K.")
 
@@ -69,10 +74,15 @@ class _Binned(Calibrator):
         for x, y in islice(columns, int(two_classes), None):
             edges = bin_edges(x, weights, self.bins, self.binning) + ROUNDING * two_classes
             tables.append((edges, bin_means(x, y, weights, edges, prior=prior)))
-        if two_classes:  # a mirrored bin is closed below: what is on an edge must not part
+        if two_classes:  # a mirrored bin is left-closed: values on an edge must stay together
             ((edges, means),) = tables
             tables.insert(0, ((1 - edges)[::-1], (1 - means)[::-1]))
         self.edges_, self.values_ = (np.stack(column) for column in zip(*tables, strict=True))
+
+    def map_confidence(self, confidence: Float64) -> Float64:
+        """The value of the bin of each confidence."""
+        out: Float64 = self.values_[0][np.searchsorted(self.edges_[0], confidence)]
+        return out
 
     def _mapped(self, ops: Any, z: Any, learned: Any) -> Any:
         """Calibrated probabilities of logits."""
@@ -82,7 +92,9 @@ class _Binned(Calibrator):
             return normalised(ops, scores, probs)
         top = ops.is_top(z)
         confidence = steps(ops, top_confidence(ops, probs, top), learned.edges_, learned.values_)
-        return with_confidence(ops, probs, top, confidence)
+        if self.keeps_argmax:
+            confidence = kept_above(ops, confidence, z)
+        return with_confidence(ops, probs, top, confidence, ops.possible(z))
 
     def confidences(self, p: Predictions) -> Confidences:
         """The calibrated confidence in the model's own prediction, whatever the other classes get.
@@ -107,7 +119,7 @@ def bin_edges(x: Float64, weights: Float64 | None, bins: int, binning: Binning) 
     values, number = distinct(x[w > 0])
     count = np.bincount(number, w[w > 0], len(values)).astype(np.float64)
     cuts = bin_cuts(Ranked(values, count, count), bins, "mass")[1:-1]
-    # Half-way between neighbours; bins left without values lie outside [0, 1].
+    # Halfway between neighbours; empty bins lie outside [0, 1].
     padded = np.concatenate([[-1.0], values, [2.0]])
     middle: Float64 = (padded[cuts] + padded[cuts + 1]) / 2
     return middle + ROUNDING * np.abs(middle)
@@ -175,6 +187,10 @@ class HistogramBinning(_Binned):
             prior = 0.5 if self.floor is None else self.floor
         self._learn_tables(columns, weights, prior, p.num_classes)
 
+    def _learn_confidences(self, c: Confidences, weights: Float64 | None) -> None:
+        columns = iter([(c.confidence, c.correct.astype(np.float64))])
+        self._learn_tables(columns, weights, self.floor or 0.0, CONFIDENCE_ONLY)
+
     def forward(self, ops: Any, z: Any, learned: Any) -> Any:
         return self._mapped(ops, z, learned)
 
@@ -215,7 +231,22 @@ class ScalingBinning(_Binned):
             columns = (x for x, _ in class_columns(p, self.temperature_))
         self._learn_tables(((x, x) for x in columns), weights, 0.0, p.num_classes)
         if self.target == "top":  # empty bins below 1 / K would move the prediction
-            self.values_ = np.maximum(self.values_, (1 + 1e-5) / p.num_classes)
+            self.values_ = np.maximum(self.values_, ABOVE / p.num_classes)
+
+    def _learn_confidences(self, c: Confidences, weights: Float64 | None) -> None:
+        self.temperature_ = nll_temperature(as_binary(c), weights)
+        scaled = self._scaled(c.confidence)
+        self._learn_tables(iter([(scaled, scaled)]), weights, 0.0, CONFIDENCE_ONLY)
+
+    def map_confidence(self, confidence: Float64) -> Float64:
+        """The value of the bin of each scaled confidence."""
+        return super().map_confidence(self._scaled(confidence))
+
+    def _scaled(self, confidence: Float64) -> Float64:
+        with np.errstate(divide="ignore", over="ignore"):
+            log_odds = np.log(confidence) - np.log1p(-confidence)
+            out: Float64 = 1 / (1 + np.exp(-log_odds / self.temperature_))
+        return out
 
     def check_learned(self) -> None:
         super().check_learned()

@@ -34,11 +34,11 @@ def class_columns(p: Predictions, temperature: float = 1.0) -> Iterator[tuple[Fl
 def counts(weights: Float64) -> Float64:
     """Weights as bins of equal mass take them: whole numbers count samples, others are ratios."""
     whole = (weights == np.rint(weights)).all()
-    # Rounded, since ranks that should be whole numbers decide where a bin begins.
+    # Rounded, because integer ranks decide where a bin begins.
     return weights if whole else np.round(weights * (len(weights) / weights.sum()), 12)
 
 
-# Probabilities this close differ by rounding alone: they are ties.
+# Probabilities this close differ only by rounding: they are ties.
 TIE = 1e-15
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
+
+import numpy as np
 
 from calibrant._core.arrays import Bool, Float, Float64, fold_numbers
 from calibrant._core.checks import check_folds, check_seed, refuse
-from calibrant.calibrators._base import Calibrator, put_together
+from calibrant.calibrators._arguments import put_together
+from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._maps import TINY
-from calibrant.predictions import Predictions
+from calibrant.calibrators._plain import with_confidences
+from calibrant.predictions import Confidences, Predictions
 
 
 @dataclass(eq=False, repr=False)
@@ -52,10 +56,11 @@ class Chain(Calibrator):
         self.steps_ = done
 
     def forward(self, ops: Any, z: Any, learned: Any) -> Any:
-        kind = "logits"
+        kind, given, present = "logits", z, ops.possible(z)
         for step, values in zip(self.steps_, learned.steps_, strict=True):
-            z = ops.log(ops.maximum(z, TINY)) if kind == "probs" else z
-            z, kind = step.forward(ops, z, values), step.gives
+            if kind == "probs":
+                z = ops.where(present, ops.log(ops.maximum(z, TINY)), given)
+            z, kind = step.mapped(ops, z, values), step.gives
         if kind == "logits" and self.gives == "probs":
             return ops.exp(ops.log_softmax(z))
         return z
@@ -118,7 +123,7 @@ class CrossFitted(Calibrator):
         return self.fit(p, weights=weights).out_of_fold_
 
     def forward(self, ops: Any, z: Any, learned: Any) -> Any:
-        return self.calibrator_.forward(ops, z, learned.calibrator_)
+        return self.calibrator_.mapped(ops, z, learned.calibrator_)
 
     def _as_affine(self) -> tuple[Float64, Float64]:
         return self.calibrator_._as_affine()
@@ -129,19 +134,35 @@ class CrossFitted(Calibrator):
         return self.calibrator_.num_parameters()
 
 
+@overload
 def out_of_fold(
     calibrator: Calibrator, p: Predictions, weights: Float64 | None, folds: int, seed: int
-) -> Predictions:
+) -> Predictions: ...
+@overload
+def out_of_fold(
+    calibrator: Calibrator, p: Confidences, weights: Float64 | None, folds: int, seed: int
+) -> Confidences: ...
+def out_of_fold(
+    calibrator: Calibrator,
+    p: Predictions | Confidences,
+    weights: Float64 | None,
+    folds: int,
+    seed: int,
+) -> Predictions | Confidences:
     """Each fold calibrated by a calibrator that saw only the others."""
-    check_folds(folds, p.num_samples)
-    fold = fold_numbers(p.num_samples, folds, seed)
+    check_folds(folds, p.belonging.num_units(p.num_samples))
+    fold = fold_numbers(p.num_samples, folds, seed, p.belonging.codes)
     parts: list[tuple[Bool, Float]] = []
     for number in range(folds):
         held = fold == number
         some = None if weights is None else weights[~held]
         fitted = calibrator.clone().fit_part(p.take(~held), some)
-        parts.append((held, fitted.apply(p.take(held))))
+        rest = p.take(held)
+        if isinstance(rest, Confidences):
+            parts.append((held, fitted.map_confidence(rest.confidence)[:, None]))
+        else:
+            parts.append((held, fitted.apply(rest)))
     scores = put_together(parts)
-    return Predictions(
-        **{calibrator.gives: scores}, labels=p.labels, classes=p.classes, meta=p.meta
-    )
+    if isinstance(p, Confidences):
+        return with_confidences(p, scores[:, 0].astype(np.float64))
+    return p.with_scores(calibrator.gives, scores)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,13 @@ from calibrant._core.checks import (
     check_seed,
     refuse,
 )
-from calibrant.calibrators._features import LARGEST_FEATURE, FeatureCalibrator, numbers_of
+from calibrant.calibrators._arguments import check_predictions, check_same_classes
+from calibrant.calibrators._features import (
+    LARGEST_FEATURE,
+    FeatureCalibrator,
+    check_features,
+    numbers_of,
+)
 from calibrant.calibrators._module import import_torch
 from calibrant.predictions import Predictions
 
@@ -49,14 +55,16 @@ class ConfidNet(FeatureCalibrator):
     epochs, batch_size, learning_rate, weight_decay
         Training with Adam. The weights of the epoch with the lowest validation loss are kept.
     validation_fraction
-        Fraction of the samples used for validation instead of training.
+        Fraction of the samples used for validation instead of training, where ``fit`` is given no
+        others to validate with.
     seed
         Seed of the split, the initial weights and the order of the samples. The same seed gives the
         same weights on one machine; no global random state is used.
 
     Features are standardised with the mean and deviation of the training part, and clipped at
     10,000 deviations; one that does not vary there is not used. The authors fit on the training
-    set of the classifier; predictions it was not trained on hold more errors to learn from.
+    set of the classifier and validate on samples held out (``validation`` of ``fit``), as studies
+    do; predictions it was not trained on hold more errors to learn from.
 
     Attributes
     ----------
@@ -105,24 +113,64 @@ class ConfidNet(FeatureCalibrator):
         check_fraction("validation_fraction", self.validation_fraction, example=0.1)
         check_seed(self.seed)
 
+    def fit(
+        self, p: Predictions, *, features: Any, validation: tuple[Predictions, Any] | None = None
+    ) -> Self:
+        """Fit to predictions with labels.
+
+        Parameters
+        ----------
+        p
+            Predictions of the classifier.
+        features
+            Shape (N, D), the inputs of its last layer: NumPy or torch.
+        validation
+            Predictions and features of other samples: the epoch with the lowest loss on these is
+            kept. None to take ``validation_fraction`` of the samples.
+        """
+        if validation is None:
+            return self._fitted(p, features, self._learn)
+        others, more = validation
+        check_predictions(others)
+        held = check_features(more, others.num_samples)
+
+        def learn(p: Predictions, features: Float) -> None:
+            check_same_classes(others, p.num_classes, p.classes)
+            if held.shape[1] != features.shape[1]:
+                rule = f"must have {features.shape[1]} columns like those to fit"
+                advice = "Take them from the same layer."
+                raise refuse("features of validation", rule, f"got {held.shape[1]}", advice)
+            target = np.concatenate([_target(p), _target(others)])
+            rows = np.arange(len(target))
+            parts = rows[: p.num_samples], rows[p.num_samples :]
+            rng = np.random.default_rng(self.seed)
+            self._learn_parts(np.concatenate([features, held]), target, parts, rng)
+
+        return self._fitted(p, features, learn)
+
     def _learn(self, p: Predictions, features: Float) -> None:
         if p.num_samples == 1:
             rule, advice = "must have at least two samples", "One of them validates."
             raise refuse("p", rule, "got 1", advice)
-        torch = import_torch()
         rng = np.random.default_rng(self.seed)
         order = rng.permutation(p.num_samples)
         held = min(max(round(self.validation_fraction * len(order)), 1), len(order) - 1)
-        self.mean_, self.scale_ = _standard(features, np.sort(order[held:]))
+        self._learn_parts(features, _target(p), (order[held:], order[:held]), rng)
+
+    def _learn_parts(
+        self, features: Float, target: Float32, parts: tuple[Int, Int], rng: np.random.Generator
+    ) -> None:
+        """Train on the rows of the first part, and keep the epoch that is best on the second."""
+        torch = import_torch()
+        self.mean_, self.scale_ = _standard(features, np.sort(parts[0]))
         x = torch.from_numpy(np.empty(features.shape, np.float32))
         for rows in row_slices(*features.shape):
             x[rows] = torch.from_numpy(self._standardise(features[rows]))
-        target = np.exp(p.label_log_prob).astype(np.float32)
         y = torch.from_numpy(target)
         first = _first_weights((features.shape[1], *self.hidden, 1), float(target.mean()), rng)
-        # Whoever calls may have turned gradients off.
+        # The caller may have disabled gradients.
         with torch.inference_mode(mode=False), torch.enable_grad():
-            best, losses = self._train(torch, first, (x, y), (order[held:], order[:held]), rng)
+            best, losses = self._train(torch, first, (x, y), parts, rng)
         if not losses:
             raise ConvergenceError("The training of ConfidNet diverged. Lower learning_rate.")
         self.weights_, self.biases_ = best[0::2], best[1::2]
@@ -238,8 +286,13 @@ class ConfidNet(FeatureCalibrator):
         self.num_features_ = len(mean)
 
 
+def _target(p: Predictions) -> Float32:
+    """The probability of the true class."""
+    return np.exp(p.label_log_prob).astype(np.float32)
+
+
 def _standard(features: Float, rows: Int) -> tuple[Float64, Float64]:
-    """Mean and inverse deviation of each feature; 0 for one that does not vary but by rounding."""
+    """Mean and inverse standard deviation of each feature; 0 for constant features."""
     parts = [rows[part] for part in row_slices(len(rows), features.shape[1])]
     total = sum(features[part].sum(axis=0, dtype=np.float64) for part in parts)
     mean: Float64 = total / len(rows)

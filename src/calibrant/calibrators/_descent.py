@@ -20,7 +20,7 @@ MEMORY = 20
 # Conjugate directions of a Newton step.
 CONJUGATE = 250
 TRIALS = 40
-# A step is taken when it leaves at most this part of the slope.
+# A step is accepted if it leaves at most this fraction of the slope.
 CURVATURE = 0.9
 
 
@@ -45,7 +45,7 @@ def descend(
             break
         direction = -_times_inverse(g, pairs, inverse)
         slope = dot(g, direction)
-        if not slope < 0:  # rounding has spoilt the memory
+        if not slope < 0:  # rounding errors have corrupted the memory
             pairs.clear()
             direction = -inverse(g)
             slope = dot(g, direction)
@@ -71,7 +71,7 @@ def newton(
     is_small: Callable[[Float64], bool],
     steps: int,
 ) -> tuple[Float64, Float64]:
-    """The same with the curvature itself, for functions that L-BFGS does not get to know.
+    """The same with the curvature itself, for functions on which L-BFGS is too slow.
 
     ``curvature`` gives, at x, products with the curvature and with about its inverse.
     """

@@ -12,6 +12,7 @@ from calibrant._core.arrays import Float64
 from calibrant._core.checks import ConvergenceError, InputError
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._maps import probabilities
+from calibrant.calibrators._scores import num_options
 from calibrant.calibrators._temperature import nll_temperature
 from calibrant.calibrators._tempered import Tempered
 from calibrant.predictions import Predictions
@@ -26,6 +27,8 @@ EDGE = 1e-8
 @dataclass(eq=False, repr=False, kw_only=True)
 class EnsembleTemperature(Calibrator):
     """Ensemble temperature scaling: w1 softmax(z / T) + w2 softmax(z) + w3 / K.
+
+    Where a sample lacks options (logits of -inf), K counts those it has.
 
     T minimises the NLL, with the bounds and warnings of ``TemperatureScaling``; the weights, on the
     simplex, minimise the NLL given T. Keeps every predicted class.
@@ -48,7 +51,7 @@ class EnsembleTemperature(Calibrator):
         parts = [
             np.exp(beta * rows.label - rows.sums(beta, 0)[0]) for beta in (1 / self.temperature_, 1)
         ]
-        parts.append(np.full(p.num_samples, 1 / p.num_classes))
+        parts.append(1 / num_options(p))
         w = np.full(p.num_samples, 1.0) if weights is None else weights
         self.mixture_ = best_mixture(np.stack(parts), w / w.sum())
 
@@ -58,9 +61,10 @@ class EnsembleTemperature(Calibrator):
             raise InputError("temperature_ must be above 0 and mixture_ on the simplex.")
 
     def forward(self, ops: Any, z: Any, learned: Any) -> Any:
-        w, k = learned.mixture_, self.num_classes_ or 1
+        w, zero = learned.mixture_, ops.lift(z) * 0.0
+        equal = ops.where(ops.possible(z), zero + 1.0, zero)
         scaled = probabilities(ops, z / learned.temperature_)
-        return scaled * w[0] + probabilities(ops, z) * w[1] + w[2] / k
+        return scaled * w[0] + probabilities(ops, z) * w[1] + w[2] * (equal / ops.sum(equal))
 
 
 def best_mixture(parts: Float64, weights: Float64) -> Float64:
@@ -77,7 +81,7 @@ def best_mixture(parts: Float64, weights: Float64) -> Float64:
             step, gain = _newton_step(m, parts, weights, barrier)
             falling = step < 0
             room = float((m[falling] / -step[falling]).min(initial=np.inf))
-            # Damped until close: so the barrier's Newton steps never overshoot.
+            # Damped until close to the optimum, so that the Newton steps never overshoot.
             m = m + min(1.0, 0.9 * room, 1 / (1 + math.sqrt(gain / barrier))) * step
             if gain < LEAST_GAIN * barrier:
                 break
@@ -92,7 +96,7 @@ def best_mixture(parts: Float64, weights: Float64) -> Float64:
 def _newton_step(
     m: Float64, parts: Float64, weights: Float64, barrier: float
 ) -> tuple[Float64, float]:
-    """The step within the simplex, and what it promises to gain twice."""
+    """The step within the simplex, and twice its predicted gain."""
     size = len(m)
     ratio = parts / (m @ parts)
     slope = ratio @ weights + barrier / m

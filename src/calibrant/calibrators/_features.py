@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -12,22 +11,22 @@ import numpy as np
 
 from calibrant._core.arrays import Float, Float64, to_floats
 from calibrant._core.checks import InputError, NotFittedError, near_name, refuse
-from calibrant._core.files import replacing
-from calibrant._core.version import __version__
-from calibrant.calibrators._base import Learner, check_predictions, check_same_classes
+from calibrant.calibrators._arguments import check_predictions, check_same_classes
+from calibrant.calibrators._base import Learner
 from calibrant.calibrators._json import (
     check_class_names,
     check_envelope,
     check_num_classes,
     encode,
     read_json,
+    write_envelope,
 )
 from calibrant.predictions import Confidences, Predictions
 
-SCHEMA = "calibrant.feature_calibrator"
+FILE_SCHEMA = "calibrant.feature_calibrator"
 VERSION = 1
 FIELDS = {"schema", "version", "package", "method", "params", "num_classes", "classes", "learned"}
-# The square of a difference of features must be a float64.
+# The square of a difference of features must be finite in float64.
 LARGEST_FEATURE = 1e100
 
 
@@ -55,11 +54,16 @@ class FeatureCalibrator(Learner):
         features
             Shape (N, D), the inputs of its last layer: NumPy or torch.
         """
+        return self._fitted(p, features, self._learn)
+
+    def _fitted(
+        self, p: Predictions, features: Any, learn: Callable[[Predictions, Float], None]
+    ) -> Self:
         check_predictions(p)
         self.check()
         array = check_features(features, p.num_samples)
         self.forget()
-        self._learn(p, array)
+        learn(p, array)
         self.num_features_ = array.shape[1]
         self.num_classes_, self.classes_ = p.num_classes, p.classes
         return self
@@ -77,19 +81,14 @@ class FeatureCalibrator(Learner):
     def save(self, path: str | Path) -> None:
         """Write the fitted calibrator as JSON; ``load`` reads it."""
         self._need_fit()
-        data = {
-            "schema": SCHEMA,
-            "version": VERSION,
-            "package": __version__,
+        content = {
             "method": type(self).__name__,
             "params": {name: encode(value) for name, value in self.params().items()},
             "num_classes": self.num_classes_,
             "classes": self.classes_,
             "learned": {name: encode(value) for name, value in self._learned().items()},
         }
-        text = json.dumps(data, allow_nan=False)
-        with replacing(path) as temporary:
-            temporary.write_text(text + "\n", encoding="utf-8")
+        write_envelope(path, FILE_SCHEMA, VERSION, content, indent=None)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -108,7 +107,7 @@ class FeatureCalibrator(Learner):
             raise NotFittedError(f"{name} is not fitted yet; {advice}.")
 
     def _usable(self, p: Predictions, features: Any) -> Float:
-        """The features, if they and ``p`` are of the kind of the fit."""
+        """The features, if they and ``p`` match the fit."""
         self._need_fit()
         check_predictions(p)
         check_same_classes(p, self.num_classes_, self.classes_)
@@ -170,7 +169,7 @@ def read(data: Any) -> FeatureCalibrator:
     from calibrant.calibrators._confidnet import ConfidNet
     from calibrant.calibrators._trust_score import TrustScore
 
-    check_envelope(data, SCHEMA, VERSION, FIELDS)
+    check_envelope(data, FILE_SCHEMA, VERSION, FIELDS)
     known: dict[str, type[FeatureCalibrator]] = {"ConfidNet": ConfidNet, "TrustScore": TrustScore}
     name, params, learned = data["method"], data["params"], data["learned"]
     if name not in known:
@@ -193,7 +192,7 @@ def read(data: Any) -> FeatureCalibrator:
 
 
 def numbers_of(learned: Mapping[str, Any], name: str, shape: tuple[int | None, ...]) -> Float64:
-    """A list of finite numbers as an array; None stands for any size but 0."""
+    """A list of finite numbers as an array; None means any size but 0."""
     array = np.asarray(learned[name])
     if array.dtype.kind not in "iuf" or array.ndim != len(shape) or not np.isfinite(array).all():
         raise InputError(f"{name} must hold finite numbers in {len(shape)} dimensions.")

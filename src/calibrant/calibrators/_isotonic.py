@@ -7,12 +7,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from calibrant._core.arrays import Float64
+from calibrant._core.arrays import Bool, Float64
 from calibrant._core.checks import InputError, check_count, is_number, refuse
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._columns import class_columns, confidence_column, distinct
 from calibrant.calibrators._maps import (
+    ABOVE,
     check_map,
+    kept_above,
     lines,
     normalised,
     probabilities,
@@ -20,7 +22,8 @@ from calibrant.calibrators._maps import (
     top_confidence,
     with_confidence,
 )
-from calibrant.predictions import Predictions
+from calibrant.calibrators._ops import NumpyOps
+from calibrant.predictions import Confidences, Predictions
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -28,6 +31,7 @@ class _Lines(Calibrator):
     """A piecewise linear map, of the confidence or a class."""
 
     gives = "probs"
+    of_confidences = True
     learned: ClassVar = {"knots_": ("R", "L"), "values_": ("R", "L"), "slopes_": ("R", "L")}
 
     knots_: Float64 = field(init=False)
@@ -135,11 +139,24 @@ class Spline(_Lines):
         check_count("knots", self.knots, least=3, most=1000, example=7)
 
     def _learn(self, p: Predictions, weights: Float64 | None) -> None:
-        w = np.ones(p.num_samples) if weights is None else weights
-        x, number = distinct(confidence_column(p)[w > 0])
+        self._learn_map(confidence_column(p), p.correct, weights, ABOVE / p.num_classes)
+
+    def _learn_confidences(self, c: Confidences, weights: Float64 | None) -> None:
+        total = c.num_samples if weights is None else float(weights.sum())
+        self._learn_map(c.confidence, c.correct, weights, 1 / (2 * total + 2))
+
+    def map_confidence(self, confidence: Float64) -> Float64:
+        """The curve at these confidences."""
+        out: Float64 = self._lines(NumpyOps, confidence[:, None], self)[:, 0]
+        return out
+
+    def _learn_map(
+        self, confidence: Float64, correct: Bool, weights: Float64 | None, least: float
+    ) -> None:
+        w = np.ones(len(confidence)) if weights is None else weights
+        x, number = distinct(confidence[w > 0])
         count = np.bincount(number, w[w > 0]).astype(np.float64)
-        hits = np.bincount(number, (w * p.correct)[w > 0]).astype(np.float64)
-        least = (1 + 1e-5) / p.num_classes
+        hits = np.bincount(number, (w * correct)[w > 0]).astype(np.float64)
         knots, values = _spline_map(x, count, hits, self.knots, self.POINTS)
         most = 1 - 1 / (2 * count.sum() + 2)
         self._set([(knots, np.clip(values, least, max(most, least)))])
@@ -147,7 +164,8 @@ class Spline(_Lines):
     def forward(self, ops: Any, z: Any, learned: Any) -> Any:
         probs, top = probabilities(ops, z), ops.is_top(z)
         confidence = self._lines(ops, top_confidence(ops, probs, top), learned)
-        return with_confidence(ops, probs, top, confidence)
+        confidence = kept_above(ops, confidence, z)
+        return with_confidence(ops, probs, top, confidence, ops.possible(z))
 
 
 def _spline_map(
@@ -166,7 +184,7 @@ def _spline_map(
     weight = np.sqrt(np.concatenate([[count.mean()], count]))
     coef = np.linalg.lstsq(basis(at) * weight[:, None], height * weight, rcond=None)[0]
     some = np.unique(np.linspace(0, len(x) - 1, min(points, len(x))).round().astype(np.int64))
-    # Confidences that agree to nine digits share a point: no slope then hangs on rounding.
+    # Confidences that agree to nine digits share a point, so that no slope depends on rounding.
     some = some[np.concatenate([[True], np.diff(x[some].round(9)) > 0])]
     middle = end - count / (2 * total)
     slope: Float64 = basis(middle[some], 1) @ coef

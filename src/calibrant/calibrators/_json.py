@@ -13,28 +13,30 @@ import numpy as np
 from calibrant._core.arrays import Result
 from calibrant._core.checks import InputError, near_name
 from calibrant._core.files import check_regular, replacing
-from calibrant._core.memory import check_size
+from calibrant._core.memory import PARSED, check_size
 from calibrant._core.validation import MIN_CLASSES
 from calibrant._core.version import __version__
 from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._plain import CONFIDENCE_ONLY
 
-SCHEMA = "calibrant.calibrator"
+FILE_SCHEMA = "calibrant.calibrator"
 VERSION = 2
 MOST_CLASSES = 10_000_000
-PARSED = 24  # bytes of Python's objects for one of JSON: "{}," makes 72
 FIELDS = {"schema", "version", "package", "calibrator"}
 
 
 def write(calibrator: Calibrator, path: str | Path) -> None:
     """Write a fitted calibrator."""
-    data = {
-        "schema": SCHEMA,
-        "version": VERSION,
-        "package": __version__,
-        "calibrator": to_dict(calibrator),
-    }
-    text = json.dumps(data, allow_nan=False, indent=1, default=str)
+    write_envelope(path, FILE_SCHEMA, VERSION, {"calibrator": to_dict(calibrator)})
+
+
+def write_envelope(
+    path: str | Path, schema: str, version: int, content: dict[str, Any], *, indent: int | None = 1
+) -> None:
+    """Write plain data with its schema, its version and that of the package."""
+    data = {"schema": schema, "version": version, "package": __version__, **content}
     with replacing(path) as temporary:
+        text = json.dumps(data, allow_nan=False, indent=indent)
         temporary.write_text(text + "\n", encoding="utf-8")
 
 
@@ -74,11 +76,13 @@ def encode(value: Any) -> Any:
 
 def load_calibrator(path: str | Path) -> Any:
     """Read a calibrator that ``save`` wrote. The file is data: nothing in it is executed."""
-    from calibrant.calibrators import _features
+    from calibrant.calibrators import _features, _multilabel
 
     def read(data: Any) -> Any:
-        features = isinstance(data, dict) and data.get("schema") == _features.SCHEMA
-        return _features.read(data) if features else _read(data)
+        for module in (_features, _multilabel):
+            if isinstance(data, dict) and data.get("schema") == module.FILE_SCHEMA:
+                return module.read(data)
+        return _read(data)
 
     return read_json(path, read)
 
@@ -106,7 +110,7 @@ def read_json(path: str | Path, read: Callable[[Any], Result]) -> Result:
 def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name is there twice")
+        raise ValueError("a name occurs twice")
     return found
 
 
@@ -128,7 +132,7 @@ def check_envelope(data: Any, schema: str, version: int, names: set[str]) -> Non
 
 
 def _read(data: Any) -> Calibrator:
-    check_envelope(data, SCHEMA, VERSION, FIELDS)
+    check_envelope(data, FILE_SCHEMA, VERSION, FIELDS)
     calibrator = from_dict(data["calibrator"])
     if not calibrator.is_fitted:
         raise InputError("it must be fitted.")
@@ -154,7 +158,8 @@ def from_dict(data: dict[str, Any]) -> Calibrator:
     calibrator.forget()
     if "learned" not in data:
         return calibrator
-    calibrator.num_classes_ = check_num_classes(data["num_classes"])
+    least = CONFIDENCE_ONLY if calibrator.of_confidences else MIN_CLASSES
+    calibrator.num_classes_ = check_num_classes(data["num_classes"], least)
     calibrator.classes_ = check_class_names(data["classes"], calibrator.num_classes_)
     if "groups" in data:
         calibrator.groups_ = {str(name): from_dict(part) for name, part in data["groups"].items()}
@@ -174,9 +179,10 @@ def _decode(value: Any) -> Any:
     return value
 
 
-def check_num_classes(value: Any) -> int | None:
-    if value is not None and (type(value) is not int or not MIN_CLASSES <= value <= MOST_CLASSES):
-        raise InputError(f"num_classes must be a whole number of at least 2; got {value!r}.")
+def check_num_classes(value: Any, least: int = MIN_CLASSES) -> int | None:
+    """The number of classes in a file; 1 stands for confidences alone."""
+    if value is not None and (type(value) is not int or not least <= value <= MOST_CLASSES):
+        raise InputError(f"num_classes must be a whole number of at least {least}; got {value!r}.")
     return value
 
 
@@ -191,7 +197,8 @@ def check_class_names(value: Any, num_classes: int | None) -> tuple[str, ...] | 
 
 def _set_learned(calibrator: Calibrator, learned: dict[str, Any]) -> None:
     """Set the fitted attributes after validating their names, shapes and values."""
-    sizes: dict[str, int | None] = {"K": calibrator.num_classes_}
+    alone = calibrator.num_classes_ == CONFIDENCE_ONLY  # then being correct is one class of two
+    sizes: dict[str, int | None] = {"K": MIN_CLASSES if alone else calibrator.num_classes_}
     if set(learned) != set(calibrator.learned):
         raise InputError(f"learned must hold {', '.join(calibrator.learned)}.")
     for name, shape in calibrator.learned.items():

@@ -33,15 +33,15 @@ from calibrant.calibrators._temperature import bounds_for, nll_temperature
 from calibrant.calibrators._tempered import Tempered, mean
 from calibrant.predictions import Predictions
 
-# Of K / N: what holds a diagonal that is meant to be free.
+# In units of K / N: a weak penalty on a diagonal that should be free.
 FREE = 1e-3
-# Trials of a strength need only be told apart.
+# Trial fits only need to be accurate enough to be compared.
 TRIAL_TOLERANCE = 1e-2
-STRENGTHS = (10.0, 1.0, 0.1, 0.01, 0.001)
-FOLDS = 4
+PENALTIES = (10.0, 1.0, 0.1, 0.01, 0.001)
+PENALTY_FOLDS = 4
 # Standard errors by which another strength must be better than the usual one.
 CLEAR = 2.0
-# Beyond this many scores one fold is judged instead of all: there is data enough.
+# With more scores than this, one fold is enough to compare strengths.
 MANY_SCORES = 10_000_000
 
 
@@ -101,8 +101,8 @@ class _Affine(Calibrator):
         return replace(self, strength=self.strength_)
 
     def _best_strength(self, problem: Problem) -> float:
-        """Of STRENGTHS by cross-validation; not the usual one only where that is clearly better."""
-        return best_strength(problem, self._penalty, STRENGTHS, self.usual, self.seed)
+        """Of PENALTIES by cross-validation; not the usual one only where that is clearly better."""
+        return best_strength(problem, self._penalty, PENALTIES, self.usual, self.seed)
 
     def forward(self, ops: Any, z: Any, learned: Any) -> Any:
         z = ops.lift(z) * learned.scale_
@@ -127,10 +127,10 @@ def best_strength(
     worse. A strength other than the usual one must be clearly better.
     """
     fold, distinct = _steady_folds(problem, seed)
-    if distinct < 2 * FOLDS:
+    if distinct < 2 * PENALTY_FOLDS:
         return usual
     k = problem.num_classes
-    judged = 1 if distinct * k > MANY_SCORES else FOLDS
+    judged = 1 if distinct * k > MANY_SCORES else PENALTY_FOLDS
     inner = [problem.without(fold == number) for number in range(judged)]
     thetas = [np.zeros(len(part.start[0])) for part in inner]
     seen = (fold >= 0) & (fold < judged)
@@ -151,17 +151,20 @@ def best_strength(
 def _steady_folds(problem: Problem, seed: int) -> tuple[Int, int]:
     """Folds by content, and how many distinct rows there are; -1 for rows that do not count.
 
-    Equal rows share a fold, so that a weight does what repeating the row would do; nor does the
+    Equal rows share a fold, so that a weight has the same effect as repeating the row; nor does the
     order in which samples came matter.
     """
     p = problem.p
+    if p.belonging.codes is not None:
+        fold = fold_numbers(p.num_samples, PENALTY_FOLDS, seed, p.belonging.codes)
+        return np.where(problem.counts > 0, fold, -1), len(np.unique(p.belonging.codes))
     keys = np.stack([row_hash(p), Tempered(p).top, label_logits(p), p.labels])
     order = np.lexsort(keys)
     order = order[problem.counts[order] > 0]
     new = np.concatenate([[True], (np.diff(keys[:, order]) != 0).any(axis=0)])
     distinct = int(new.sum())
     fold = np.full(p.num_samples, -1)
-    fold[order] = fold_numbers(distinct, FOLDS, seed)[np.cumsum(new) - 1]
+    fold[order] = fold_numbers(distinct, PENALTY_FOLDS, seed)[np.cumsum(new) - 1]
     return fold, distinct
 
 
@@ -299,7 +302,7 @@ class Dirichlet(_Affine):
             )
 
         n, k = problem.size, problem.num_classes
-        times = best_strength(problem, penalty, STRENGTHS, self.usual, self.seed)
+        times = best_strength(problem, penalty, PENALTIES, self.usual, self.seed)
         if self.bias_strength is None:
             self.bias_strength_ = times * k**2 / n
         return times * (k * (k - 1)) ** 2 / n

@@ -10,8 +10,10 @@ from calibrant._core.arrays import Float64
 from calibrant._core.checks import InputError
 
 TINY = 1e-300
-# A class below the predicted one by this part is not taken for equal to it.
+# A class below the predicted one by this fraction is not a tie with it.
 BELOW = 1e-6
+# A confidence this many times 1 / K keeps the predicted class.
+ABOVE = 1 + 1e-5
 
 
 def steps(ops: Any, x: Any, edges: Any, values: Any) -> Any:
@@ -43,16 +45,40 @@ def top_confidence(ops: Any, probs: Any, top: Any) -> Any:
     return ops.sum(ops.where(top, probs, probs * 0.0))
 
 
-def with_confidence(ops: Any, probs: Any, top: Any, confidence: Any) -> Any:
+def without_absent(ops: Any, z: Any, scores: Any, gives: str) -> Any:
+    """Calibrated scores in which an option that the sample lacks has probability 0.
+
+    ``z`` are the logits before: -inf marks an absent option. Probabilities still sum to 1.
+    """
+    present = ops.possible(z)
+    if gives == "logits":
+        return ops.where(present, scores, z)
+    zero = scores * 0.0
+    left = ops.where(present, scores, zero)
+    missing = ops.sum(ops.where(present, zero, zero + 1.0))
+    total = ops.sum(left)
+    # Rows that have every option are divided by exactly 1.
+    return left / ops.where(missing > 0.0, total, total * 0.0 + 1.0)
+
+
+def kept_above(ops: Any, confidence: Any, z: Any) -> Any:
+    """Confidences above 1 / K, where K counts the options of the row: the prediction is kept."""
+    zero = ops.lift(z) * 0.0
+    options = ops.sum(ops.where(ops.possible(z), zero + 1.0, zero))
+    return ops.maximum(confidence, (options * 0.0 + ABOVE) / options)
+
+
+def with_confidence(ops: Any, probs: Any, top: Any, confidence: Any, present: Any) -> Any:
     """Rows whose predicted class has the given confidence; the others share the rest as before.
 
     Where another class would come out above the predicted one, the shares of the others are drawn
-    towards equal ones just far enough. That fails only for confidences of at most 1 / K.
+    towards equal ones just far enough. That fails only for confidences of at most 1 / K. Options
+    that are not ``present`` take no share.
     """
     zero = probs * 0.0
-    others = ops.where(top, zero, probs)
-    equal = ops.where(top, zero, zero + 1.0)
-    equal = equal / ops.sum(equal)
+    others = ops.where(top, zero, ops.where(present, probs, zero))
+    equal = ops.where(top, zero, ops.where(present, zero + 1.0, zero))
+    equal = equal / ops.maximum(ops.sum(equal), 1.0)
     rest = ops.sum(others)
     share = ops.where(rest > TINY, others / ops.maximum(rest, TINY), equal)
     doubt = 1.0 - confidence
@@ -71,6 +97,6 @@ def normalised(ops: Any, scores: Any, probs: Any) -> Any:
 
 
 def check_map(edges: Float64, values: Float64) -> None:
-    """Refuse edges that fall and values that are no probabilities (read from a file)."""
+    """Reject decreasing edges and values outside [0, 1] (read from a file)."""
     if (np.diff(edges, axis=1) < 0).any() or not ((values >= 0) & (values <= 1)).all():
-        raise InputError("edges must rise and values must lie in [0, 1].")
+        raise InputError("edges must increase and values must lie in [0, 1].")

@@ -13,7 +13,7 @@ from calibrant.calibrators._ops import TorchOps
 
 
 def import_torch() -> Any:
-    """PyTorch, or the advice how to get it."""
+    """PyTorch, or an error that says how to install it."""
     return import_extra("torch", "This")
 
 
@@ -39,8 +39,8 @@ def make_module(calibrator: Any) -> Any:
             """Map logits (N, K)."""
             learned = _View(calibrator, self, "")
             if not exact:
-                return calibrator.forward(ops, logits, learned)
-            probs = calibrator.forward(ops, logits.to(dtype), learned)
+                return calibrator.mapped(ops, logits, learned)
+            probs = calibrator.mapped(ops, logits.to(dtype), learned)
             return torch.log(probs).to(logits.dtype)
 
     return CalibrationModule()

@@ -19,11 +19,11 @@ from calibrant.predictions import Predictions
 
 STEPS = 200
 HALVINGS = 40
-# A step that lowers a mean loss by less has nothing left to gain.
+# Steps that lower the mean loss by less are negligible.
 LEAST_GAIN = 1e-14
-# A loss this small is on its way to 0.
+# A loss below this converges to 0: there is no optimum.
 SEPARATED = 1e-9
-# A feature that varies by less of its size is constant but for rounding.
+# A feature with a smaller relative variation is constant up to rounding.
 FLAT = 1e-13
 # Of the curvature: along what varies less, the features of beta calibration for tiny logits, the
 # gradient is rounding.
@@ -56,6 +56,7 @@ class _OneVsRest(Calibrator):
 
     smooth: bool = True
 
+    of_confidences = True
     num_features: ClassVar[int]
     learned: ClassVar = {"coef_": ("K", "F")}
 
@@ -115,7 +116,7 @@ class _Regressions:
         centre = moment(np.zeros((p.num_classes, f)), 1)
         unit = np.sqrt(moment(centre, 2))
         unit = np.where(unit > FLAT * np.abs(centre), unit, 1.0)
-        centre[:, -1], unit[:, -1] = 0, 1  # whatever rounding made of them
+        centre[:, -1], unit[:, -1] = 0, 1  # exact, despite rounding
         return centre, unit
 
     def _chunks(self, slices: Iterator[slice]) -> Iterator[tuple[slice, Float64]]:
@@ -158,8 +159,8 @@ class _Regressions:
         """Coefficients (0 where not free) of least loss, and that loss: inf where none is least.
 
         They are those of standardised features, so that the unit of the logits does not matter.
-        Newton's method a class, with halving while the loss does not fall. A class whose next step
-        would gain less than rounding takes it and rests: the step leaves an error of its square.
+        Newton's method per class, halving the step while the loss does not fall. A class whose
+        next step would gain less than rounding takes it and stops.
         """
         coef = np.zeros(free.shape)  # where every regression has curvature, saturated or not
         resting = np.zeros(len(free), dtype=np.bool_)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ INPUT, OUTPUT = "logits", "probabilities"
 class Node:
     """A value of the graph. Arithmetic and comparisons add nodes to it."""
 
-    __array_ufunc__ = None  # arrays and numbers on the left give way to the methods below
+    __array_ufunc__ = None  # so that NumPy arrays on the left defer to the methods below
 
     def __init__(self, ops: OnnxOps, name: str) -> None:
         self.ops, self.name = ops, name
@@ -113,6 +114,9 @@ class OnnxOps:
         low = self.add("Equal", z, -np.inf)
         return self.where(low, self.max(z) - IMPOSSIBLE, z)
 
+    def possible(self, z: Any) -> Node:
+        return self.add("Greater", z, -np.inf)
+
     def is_top(self, z: Any) -> Node:
         top = self.add("ArgMax", z, axis=1, keepdims=1)
         shape = self.add("Shape", z)
@@ -128,6 +132,10 @@ class OnnxOps:
     def take(self, table: Any, index: Any) -> Node:
         return self.add("GatherElements", np.ascontiguousarray(table.T), index, axis=0)
 
+    def column(self, x: Any, k: int) -> Node:
+        """Column k, as a matrix of one column."""
+        return self.add("Gather", x, np.array([k]), axis=1)
+
     def cast(self, x: Any, dtype: type[np.floating[Any]]) -> Node:
         """Change the precision."""
         kind = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
@@ -136,16 +144,43 @@ class OnnxOps:
 
 def write(calibrator: Any, path: str | Path) -> None:
     """Write a model from float32 logits (N, K) to float32 probabilities (N, K)."""
+    import_extra("onnx", "to_onnx")
+    ops = OnnxOps(_precision(calibrator))
+    probs = _probabilities(ops, ops.cast(Node(ops, INPUT), ops.dtype), calibrator)
+    _save(ops, probs, calibrator.num_classes_ or "K", path)
+
+
+def write_labels(calibrators: Sequence[Any], path: str | Path) -> None:
+    """Write a model from float32 log-odds (N, L) to float32 probabilities (N, L).
+
+    Each column goes through the calibrator of its label, as class 1 of two.
+    """
+    import_extra("onnx", "to_onnx")
+    ops = OnnxOps(_precision(calibrators[0]))
+    odds, columns = ops.cast(Node(ops, INPUT), ops.dtype), []
+    for k, calibrator in enumerate(calibrators):
+        column = ops.column(odds, k)
+        both = ops.add("Concat", column - column, column, axis=1)
+        columns.append(ops.column(_probabilities(ops, both, calibrator), 1))
+    _save(ops, ops.add("Concat", *columns, axis=1), len(calibrators), path)
+
+
+def _precision(calibrator: Any) -> type[np.floating[Any]]:
+    """Probabilities are looked up in float64, so that no value falls into a neighbouring bin."""
+    return np.float64 if calibrator.gives == "probs" else np.float32
+
+
+def _probabilities(ops: OnnxOps, z: Node, calibrator: Any) -> Node:
+    out: Node = calibrator.mapped(ops, z, calibrator)
+    return out if calibrator.gives == "probs" else ops.add("Softmax", out, axis=1)
+
+
+def _save(ops: OnnxOps, probs: Node, width: int | str, path: str | Path) -> None:
+    """Check the graph that ends in ``probs`` and write it."""
     onnx, helper = import_extra("onnx", "to_onnx"), import_extra("onnx.helper", "to_onnx")
-    exact = calibrator.gives == "probs"
-    ops = OnnxOps(np.float64 if exact else np.float32)
-    z = Node(ops, INPUT)
-    out = calibrator.forward(ops, ops.cast(z, np.float64) if exact else z, calibrator)
-    probs = out if exact else ops.add("Softmax", out, axis=1)
     last = ops.cast(probs, np.float32)
     last.ops.nodes[-1].output[0] = OUTPUT
-    shape = ["N", calibrator.num_classes_ or "K"]
-    kind = onnx.TensorProto.FLOAT
+    shape, kind = ["N", width], onnx.TensorProto.FLOAT
     graph = helper.make_graph(
         ops.nodes,
         "calibrator",

@@ -29,6 +29,9 @@ class Ops(Protocol):
     def lift(self, z: Any) -> Any:
         """Replace -inf by 100 below the largest logit of the row."""
 
+    def possible(self, z: Any) -> Any:
+        """Mask of the logits above -inf: options that the sample has."""
+
     def is_top(self, z: Any) -> Any:
         """Mask of the predicted class: the first of the largest."""
 
@@ -39,7 +42,7 @@ class Ops(Protocol):
         """Entry ``index`` of each entry's row of the table."""
 
 
-# exp(-100) is 4e-44: impossible for every purpose, but finite, so products with 0 are 0.
+# exp(-100) is 4e-44: practically impossible, but finite, so that products with 0 are 0.
 IMPOSSIBLE = 100.0
 
 
@@ -75,6 +78,10 @@ class NumpyOps:
     def lift(z: Any) -> Any:
         low = np.isneginf(z)
         return np.where(low, z.max(axis=1, keepdims=True) - IMPOSSIBLE, z) if low.any() else z
+
+    @staticmethod
+    def possible(z: Any) -> Any:
+        return z > -np.inf
 
     @staticmethod
     def is_top(z: Any) -> Any:
@@ -121,6 +128,9 @@ class TorchOps:
 
     def lift(self, z: Any) -> Any:
         return self.torch.where(z == -float("inf"), self.max(z) - IMPOSSIBLE, z)
+
+    def possible(self, z: Any) -> Any:
+        return z > -float("inf")
 
     def is_top(self, z: Any) -> Any:
         top = z.argmax(dim=1, keepdim=True)  # like NumPy's, the first of equals on a CPU

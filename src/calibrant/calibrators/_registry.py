@@ -44,7 +44,7 @@ WRAPPERS: tuple[type[Calibrator], ...] = (Chain, CrossFitted)
 def make_calibrator(
     name: str, options: Mapping[str, Any] | None = None, *, seed: int | None = None
 ) -> Calibrator:
-    """An unfitted calibrator by name, whose options are known to make sense.
+    """An unfitted calibrator by name, with validated options.
 
     ``seed`` is used where the method has one and the options do not set it.
 

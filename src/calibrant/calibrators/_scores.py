@@ -58,7 +58,7 @@ def logit_spread(p: Predictions) -> float:
 
 
 def row_hash(p: Predictions) -> Float64:
-    """A number of each row that equal rows share, and others all but surely do not."""
+    """A hash of each row: equal rows have equal hashes."""
     half, keep = np.uint64(32), np.uint64(11)
     factors = np.random.default_rng(0).integers(2**63, size=p.num_classes, dtype=np.uint64)
     factors |= np.uint64(1)
@@ -76,8 +76,16 @@ def row_hash(p: Predictions) -> Float64:
     return out
 
 
+def num_options(p: Scores) -> Float64:
+    """How many options each sample has: its logits above -inf."""
+    if p.kind == "probs":
+        return np.full(p.num_samples, float(p.num_classes))
+    options: Float64 = np.isfinite(p.scores).sum(axis=1).astype(np.float64)
+    return options
+
+
 def smallest_prob(dtype: np.dtype[Any]) -> float:
-    """What a probability of 0 stands for in this dtype."""
+    """The probability that replaces 0 in this dtype."""
     limits = np.finfo(dtype)
     return float(limits.smallest_subnormal if dtype == np.float16 else limits.tiny)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from calibrant._core.arrays import Float64
+from calibrant._core.arrays import Float64, Int
 from calibrant._core.checks import (
     CalibrationWarning,
     ConvergenceError,
@@ -22,24 +22,28 @@ from calibrant._core.checks import (
     near_name,
     refuse,
 )
-from calibrant._core.formatting import aligned
-from calibrant.calibrators._base import Calibrator, check_predictions
+from calibrant._core.formatting import aligned, show_error
+from calibrant.calibrators._arguments import check_predictions
+from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._candidates import default_candidates, left_out, note_of_untried
 from calibrant.calibrators._composite import out_of_fold
+from calibrant.calibrators._plain import as_binary
 from calibrant.calibrators._temperature import TemperatureScaling
-from calibrant.predictions import Predictions
+from calibrant.predictions import Confidences, Predictions
 
 Criterion = Literal["nll", "brier"]
-NONE = "none"
-# Methods with K^2 parameters are default candidates only up to this many classes.
-MATRIX_CLASSES = 200
-# Evidence against the model as it is, in nats, without which it is kept: a factor of 20.
+#: Name of "no calibrator" in tables and study files.
+UNCALIBRATED = "none"
+#: Method that selects a calibrator.
+AUTO = "auto"
+#: Number of folds of cross-fitting where none is given.
+DEFAULT_FOLDS = 5
+# Evidence needed to replace the uncalibrated model, in nats: a factor of 20.
 EVIDENCE = math.log(20)
-AUTOMATIC = ("temperature", "ensemble_temperature", "vector", "structured_vector", "beta")
-AUTOMATIC_DENSE = ("structured_matrix",)
 
 
 @dataclass(frozen=True)
-class Candidate:
+class CandidateResult:
     """Out-of-fold result of one candidate, and its verdict.
 
     ``loss`` is the mean loss, ``behind`` its excess over the lowest, and ``error`` the standard
@@ -57,29 +61,40 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Selection:
-    """The chosen calibrator, fitted on all samples, and why the others were rejected."""
+    """The chosen calibrator, fitted on all samples, and why the others were rejected.
+
+    ``untried`` are the default candidates that were left out because so many scores take long.
+    """
 
     chosen: str
     calibrator: Calibrator
     criterion: Criterion
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[CandidateResult, ...]
+    untried: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         label = {"nll": "NLL", "brier": "Brier"}[self.criterion]
-        head = ["method", f"{label} out of fold", "behind the best", "numbers", "verdict"]
+        head = ["method", f"{label} out of fold", "behind the best", "parameters", "verdict"]
         rows = [
-            [c.name, _number(c.loss), _difference(c), f"{c.parameters:,}", c.verdict]
+            [
+                c.name,
+                show_error(c.loss),
+                show_error(c.behind, c.error),
+                f"{c.parameters:,}",
+                c.verdict,
+            ]
             for c in self.candidates
         ]
-        return aligned([head, *rows])
+        table = aligned([head, *rows])
+        return f"{table}\n\n{note_of_untried(self.untried)}" if self.untried else table
 
 
 def select_calibrator(
-    p: Predictions,
+    p: Predictions | Confidences,
     candidates: Sequence[str | Calibrator] | Mapping[str, Calibrator] | None = None,
     *,
     criterion: Criterion = "nll",
-    folds: int = 5,
+    folds: int = DEFAULT_FOLDS,
     seed: int = 0,
     standard_errors: float = 1.0,
     progress: Callable[[int, int], None] | None = None,
@@ -104,8 +119,10 @@ def select_calibrator(
     candidates
         Names from ``CALIBRATORS``, calibrators, or calibrators by name. The default tries
         temperature, ensemble temperature, vector, structured vector and beta scaling, and up to 200
-        classes structured matrix scaling. The uncalibrated model (``"none"``) is always a
-        candidate.
+        classes structured matrix scaling; of more than 300,000 scores only the first four, of more
+        than 5 million the first two (``Selection.untried`` names the others); of confidences alone
+        temperature, Platt and beta scaling and isotonic regression. The uncalibrated model
+        (``"none"``) is always a candidate.
     criterion
         ``"nll"`` or ``"brier"``.
     folds, seed
@@ -115,41 +132,45 @@ def select_calibrator(
     progress
         Called with the number of candidates done and the total.
     """
-    check_predictions(p)
+    if not isinstance(p, Confidences):
+        check_predictions(p)
     check_choice("criterion", criterion, ("nll", "brier"))
-    check_folds(folds, p.num_samples)
+    check_folds(folds, p.belonging.num_units(p.num_samples))
     check_seed(seed)
     if not is_number(standard_errors) or not standard_errors >= 0:
         rule, got = "must be at least 0", f"got {standard_errors!r}"
         raise refuse("standard_errors", rule, got, "Try standard_errors=1.")
     trials = []
-    entries = _entries(candidates, p.num_classes)
+    entries = _entries(candidates, p)
     for number, (name, calibrator) in enumerate(entries.items()):
         trials.append(_try(name, calibrator, p, criterion, folds, seed))
         if progress:
             progress(number + 1, len(entries))
-    return _choose(trials, criterion, standard_errors)
+    selection = _choose(trials, criterion, standard_errors)
+    return replace(selection, untried=left_out(p) if candidates is None else ())
 
 
 def automatic(
-    p: Predictions, *, seed: int = 0, progress: Callable[[int, int], None] | None = None
+    p: Predictions | Confidences,
+    *,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Selection:
-    """The selection of ``--method auto``: the best default candidate, regardless of its complexity.
+    """The selection behind ``auto`` everywhere: in Python, the commands, the report, scikit-learn.
 
-    Ten folds instead of five: methods with many parameters suffer when they see fewer samples.
+    It is ``select_calibrator`` with its defaults, in fewer folds where there are few samples.
     """
-    folds = min(10, p.num_samples)
-    return select_calibrator(p, folds=folds, seed=seed, standard_errors=0, progress=progress)
+    folds = min(DEFAULT_FOLDS, p.belonging.num_units(p.num_samples))
+    return select_calibrator(p, folds=folds, seed=seed, progress=progress)
 
 
-def _entries(candidates: Any, num_classes: int) -> dict[str, Calibrator]:
+def _entries(candidates: Any, p: Predictions | Confidences) -> dict[str, Calibrator]:
     """Calibrators by name, "none" first."""
     from calibrant.calibrators import CALIBRATORS
 
     if candidates is None:
-        dense = AUTOMATIC_DENSE if num_classes <= MATRIX_CLASSES else ()
-        candidates = [*AUTOMATIC, *dense]
-    entries: dict[str, Calibrator] = {NONE: TemperatureScaling(temperature=1.0)}
+        candidates = default_candidates(p)
+    entries: dict[str, Calibrator] = {UNCALIBRATED: TemperatureScaling(temperature=1.0)}
     if isinstance(candidates, Mapping):
         return entries | {str(name): _checked(c) for name, c in candidates.items()}
     for candidate in candidates:
@@ -172,32 +193,66 @@ def _checked(candidate: Any) -> Calibrator:
 
 @dataclass(frozen=True)
 class _Trial:
+    """``losses`` of the independent units: samples, or clusters; ``shares`` are their sizes.
+
+    ``each`` are the losses of the samples themselves, and ``unit`` says which cluster each is of.
+    """
+
     name: str
     calibrator: Calibrator
     losses: Float64 | None
     fault: str = ""
+    shares: Float64 | float = 1.0
+    each: Float64 | None = None
+    unit: Int | None = None
 
 
 def _try(
-    name: str, calibrator: Calibrator, p: Predictions, criterion: Criterion, folds: int, seed: int
+    name: str,
+    calibrator: Calibrator,
+    p: Predictions | Confidences,
+    criterion: Criterion,
+    folds: int,
+    seed: int,
 ) -> _Trial:
     """Fit a candidate out of fold and on all samples; a failed fit is a verdict, not an error."""
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", CalibrationWarning)
-            fitted = calibrator.clone().fit_part(p, None)
+            share = None if p.weights is None else p.weights / p.weights.mean()
+            fitted = calibrator.clone().fit_part(p, share)
             unbounded = bool(caught)
-            held_out = out_of_fold(fitted.settled(), p, None, folds, seed)
+            held_out = out_of_fold(fitted.settled(), p, share, folds, seed)
     except (ConvergenceError, InputError) as error:
         return _Trial(name, calibrator, None, f"rejected: the fit failed ({error})")
-    losses = -held_out.label_log_prob if criterion == "nll" else held_out.brier_terms
+    seen = as_binary(held_out) if isinstance(held_out, Confidences) else held_out
+    losses = -seen.label_log_prob if criterion == "nll" else seen.brier_terms
     if unbounded:
         return _Trial(name, fitted, None, "rejected: no optimum inside its bounds")
     note = "; no optimum inside its bounds in some folds" if caught else ""
     if not np.isfinite(losses).all():
         count = int((~np.isfinite(losses)).sum())
         return _Trial(name, fitted, None, f"rejected: gives probability 0 to {count:,} labels")
-    return _Trial(name, fitted, np.asarray(losses), note)
+    return _Trial(name, fitted, *_by_unit(p, losses, note), losses, p.belonging.codes)
+
+
+def _by_unit(
+    p: Predictions | Confidences, losses: Float64, note: str
+) -> tuple[Float64, str, Float64 | float]:
+    """Losses by cluster and with sampling weights, scaled so that their mean is the weighted mean.
+
+    With them the size of each unit relative to the mean.
+    """
+    codes, weights = p.belonging.codes, p.weights
+    if codes is None and weights is None:
+        return np.asarray(losses), note, 1.0
+    unit = np.arange(p.num_samples) if codes is None else codes
+    size = np.bincount(unit, weights)
+    return (
+        np.bincount(unit, losses if weights is None else losses * weights) / size.mean(),
+        note,
+        size / size.mean(),
+    )
 
 
 def _choose(trials: list[_Trial], criterion: Criterion, standard_errors: float) -> Selection:
@@ -212,7 +267,7 @@ def _choose(trials: list[_Trial], criterion: Criterion, standard_errors: float) 
     level = [t for t in clear if _is_level(t, best, standard_errors)]
     chosen = min(level, key=lambda t: (_size(t), behind[t.name][0]))
     candidates = [
-        Candidate(
+        CandidateResult(
             t.name,
             t.calibrator,
             _mean(t),
@@ -227,8 +282,8 @@ def _choose(trials: list[_Trial], criterion: Criterion, standard_errors: float) 
 
 
 def _clear_of_doubt(sound: list[_Trial], criterion: Criterion) -> list[_Trial]:
-    """The model as it is, first, and what the samples clearly prefer to it."""
-    before = next((t for t in sound if t.name == NONE), None)
+    """The uncalibrated model first, then the candidates that are clearly better."""
+    before = next((t for t in sound if t.name == UNCALIBRATED), None)
     if before is None:  # its loss is infinite
         return sound
     return [t for t in sound if t is before or _evidence(t, before, criterion) >= EVIDENCE]
@@ -239,12 +294,35 @@ def _evidence(trial: _Trial, before: _Trial, criterion: Criterion) -> float:
 
     The logarithm of a product whose factors have a mean of at most 1 if the model is right (an
     e-value): it exceeds log(1 / a) with a probability of at most a. Rare errors that happen to be
-    absent prove nothing by it, as a standard error of the losses seen would have it.
+    absent prove nothing by it, as a standard error of the losses seen would have it. A cluster is
+    one factor, with the mean gain of its samples: the exponential of a mean is at most the mean.
+    Where the samples of a cluster hardly go together, as the pixels of an image, it is as many
+    factors as its samples are worth.
     """
     assert trial.losses is not None
     assert before.losses is not None
-    gain = before.losses - trial.losses
-    return float((gain if criterion == "nll" else np.log1p(gain / 4)).sum())
+    gain = (before.losses - trial.losses) / before.shares
+    factors = gain if criterion == "nll" else np.log1p(gain / 4)
+    return float(factors.sum()) * _samples_in_cluster(trial, before)
+
+
+def _samples_in_cluster(trial: _Trial, before: _Trial) -> float:
+    """How many independent samples a cluster is worth for the gain of a candidate, at least 1.
+
+    The mean size of a cluster divided by the design effect: the variance of the gain's mean by
+    clusters over that of independent samples, and twice its standard error more.
+    """
+    if before.unit is None or before.each is None or trial.each is None:
+        return 1.0
+    gain = before.each - trial.each
+    gain = gain - gain.mean()
+    sums = np.bincount(before.unit, gain)
+    clusters, alone = len(sums), float(gain @ gain)
+    if clusters == 1 or alone == 0:
+        return 1.0
+    effect = clusters / (clusters - 1) * float(sums @ sums) / alone
+    cautious = max(effect, 1.0) * (1 + 2 * math.sqrt(2 / (clusters - 1)))
+    return max(len(gain) / clusters / cautious, 1.0)
 
 
 def _is_level(trial: _Trial, best: _Trial, standard_errors: float) -> bool:
@@ -264,7 +342,7 @@ def _behind(losses: Any, best: Any) -> tuple[float, float]:
 
 
 def _size(trial: _Trial) -> int:
-    if trial.name == NONE or not trial.calibrator.is_fitted:
+    if trial.name == UNCALIBRATED or not trial.calibrator.is_fitted:
         return 0
     return trial.calibrator.num_parameters()
 
@@ -276,24 +354,19 @@ def _verdict(
         return trial.fault
     if trial is chosen:
         return f"chosen: {_reason(chosen, best, clear)}{trial.fault}"
-    if trial not in clear and _mean(trial) < _mean(clear[0]):
+    tied = _is_level(trial, best, 1.0)  # "worse" is said beyond the standard error only
+    if trial not in clear and (tied or _mean(trial) < _mean(clear[0])):
         return f"rejected: not clearly better than the uncalibrated model{trial.fault}"
     if trial is best:
         return f"rejected: best, but not clearly, and more complex{trial.fault}"
     if trial in level:
         return f"rejected: as good, but more complex{trial.fault}"
+    if tied:
+        return f"rejected: behind the best, but not clearly{trial.fault}"
     return f"rejected: worse{trial.fault}"
 
 
 def _reason(chosen: _Trial, best: _Trial, clear: list[_Trial]) -> str:
-    if clear == [chosen] and chosen.name == NONE:
+    if clear == [chosen] and chosen.name == UNCALIBRATED:
         return "these samples do not show that calibration helps"
     return "the best" if chosen is best else "as good as the best, and simpler"
-
-
-def _number(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.4f}"
-
-
-def _difference(c: Candidate) -> str:
-    return "–" if math.isnan(c.behind) else f"{c.behind:.4f} ± {c.error:.4f}"

@@ -36,7 +36,7 @@ MUKHOTI_GRID = np.arange(1, 101) / 10
 BOUNDS = (0.01, 100.0)
 # Rows of the sample from which the search starts.
 SAMPLE_ROWS = 2000
-# A Newton step this good leaves an error that is its square.
+# After a Newton step this small, the error is about its square.
 SMALL_DECREMENT = 1e-12
 
 
@@ -90,6 +90,7 @@ class TemperatureScaling(Calibrator):
     bounds: tuple[float, float] = BOUNDS
 
     keeps_argmax = True
+    of_confidences = True
     learned: ClassVar = {"temperature_": ()}
 
     temperature_: float = field(init=False)
@@ -117,7 +118,7 @@ class TemperatureScaling(Calibrator):
         pair = isinstance(self.bounds, (tuple, list)) and len(self.bounds) == 2  # noqa: PLR2004
         fine = pair and all(map(is_number, self.bounds))
         if not fine or not 0 < self.bounds[0] < self.bounds[1] < math.inf:
-            rule, advice = "must be two rising numbers above 0", "Try (0.01, 100)."
+            rule, advice = "must be two increasing numbers above 0", "Try (0.01, 100)."
             raise refuse("bounds", rule, f"got {self.bounds!r}", advice)
 
     def _grid(self) -> Float64:
@@ -127,7 +128,10 @@ class TemperatureScaling(Calibrator):
         grid = to_floats(self.grid, "grid").astype(np.float64)
         rising = grid.ndim == 1 and len(grid) and grid[0] > 0 and (np.diff(grid) > 0).all()
         if not rising or not np.isfinite(grid[-1]):
-            rule, advice = "must be a rising list of temperatures above 0", "Try [0.5, 1, 1.5]."
+            rule, advice = (
+                "must be an increasing list of temperatures above 0",
+                "Try [0.5, 1, 1.5].",
+            )
             raise refuse("grid", rule, f"got {self.grid!r}", advice)
         return grid
 
@@ -142,16 +146,24 @@ class TemperatureScaling(Calibrator):
             search = EceSearch(p, weights, self._grid(), self._width_ece, look)
             self.temperature_ = search.best_temperature()
         else:
-            self.temperature_ = least_soft_ece(p, weights, self._soft_ece)
+            self.temperature_ = least_soft_ece(
+                p, weights, self._soft_ece, bins=self.bins, softness=self.softness
+            )
 
-    def _width_ece(self, confidence: Float64, correct: Float64, weights: Float64) -> float:
-        index = width_index(confidence, self.bins)
-        columns = (weights, weights * confidence, weights * correct)
+    def _width_ece(self, confidence: Float64, correct: Float64, weights: Float64) -> Float64:
+        """ECE of each row of confidences, all of the same samples."""
+        rows = len(confidence)
+        index = width_index(confidence.ravel(), self.bins).reshape(confidence.shape)
+        index += self.bins * np.arange(rows)[:, None]
         count, total, right = (
-            np.bincount(index, column, self.bins).astype(np.float64) for column in columns
+            np.bincount(index.ravel(), column.ravel(), rows * self.bins)
+            .astype(np.float64)
+            .reshape(rows, self.bins)
+            for column in np.broadcast_arrays(weights, weights * confidence, weights * correct)
         )
         norm = 1 if self.norm is None else self.norm
-        return ece(BinSums(count, total, right, np.arange(self.bins + 1)), norm=norm)
+        sums = BinSums(count, total, right, np.arange(self.bins + 1))
+        return np.atleast_1d(ece(sums, norm=norm))
 
     def _mass_ece(self, p: Predictions, t: float, weights: Float64) -> tuple[Float64, float]:
         """Confidences and ECE; the metric ranks by odds, which differ where confidences are 1."""
@@ -193,9 +205,9 @@ def nll_temperature(
 ) -> float:
     """The temperature of least mean NLL, which is convex in beta = 1 / T.
 
-    A sample of the rows gives the start; two or three passes over all rows then do. Where the
-    optimum lies beyond the bounds, the bound is taken and a warning says so; where every prediction
-    is right, ``sharpest`` instead of the lower bound.
+    A sample of the rows gives the starting point; two or three passes over all rows follow. Where
+    the optimum lies beyond the bounds, the bound is taken and a warning says so; where every
+    prediction is right, ``sharpest`` is taken instead of the lower bound.
     """
     rows = Tempered(p)
     if _all_right(rows, weights):

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from calibrant._core.arrays import Float, Float64, dot, over_chunks
+from calibrant._core.compiled import compiled_rows
+from calibrant._core.compiled_sweeps import tempered
 from calibrant._core.row_sweeps import LOWEST_EXPONENT, NARROW_CLASSES
 from calibrant.calibrators._scores import label_logits, logit_chunk, working_dtype
 from calibrant.predictions import Predictions
@@ -53,9 +55,14 @@ class Tempered:
         """Of each row: log sum_j exp(beta z_j); mean and variance of z under the softmax."""
         out = [np.empty(self.p.num_samples) for _ in range(moments + 1)]
 
+        compiled = compiled_rows()
+
         def work(slices: Iterator[slice]) -> None:
             for rows in slices:
                 top = self.top[rows]
+                if compiled is not None:
+                    self._compiled(compiled, rows, beta, out)
+                    continue
                 largest = beta * float(np.abs(top).max())
                 base = top if largest > LARGEST_EXPONENT else None
                 found = self._chunk(self._laid_out(rows), beta, base, moments)
@@ -65,8 +72,15 @@ class Tempered:
         over_chunks(work, *self.p.scores.shape)
         return out
 
+    def _compiled(self, compiled: Any, rows: slice, beta: float, out: list[Float64]) -> None:
+        p, exact = self.p, self.dtype == np.float64
+        z = p.scores[rows] if p.kind == "logits" else logit_chunk(p, rows, self.dtype)
+        found = tempered(compiled, z, self.top[rows], beta, exact=exact)
+        for column, value in zip(out, found, strict=False):
+            column[rows] = value
+
     def _chunk(self, z: Float, beta: float, base: Float64 | None, moments: int) -> list[Float64]:
-        if base is not None:  # first the difference: products of large logits are coarse
+        if base is not None:  # subtract first: products of large logits lose digits
             low = base.astype(self.dtype)
             z = z - (low[None, :] if self.narrow else low[:, None])
         shift = 0.0 if base is None else base

@@ -84,7 +84,7 @@ class TrustScore(FeatureCalibrator):
         self.point_classes_ = p.labels[order]
 
     def _dense(self, features: Float, rows: Int) -> Int:
-        """The rows of a class without its loneliest."""
+        """The rows of a class without its outliers."""
         points = features[rows].astype(np.float64)
         drop = math.floor(self.alpha * len(points) + 1e-9)  # 0.29 * 100 is below 29
         number = min(self.k, len(points))
@@ -140,19 +140,19 @@ class TrustScore(FeatureCalibrator):
         labels = numbers_of(learned, "point_classes_", (len(points),))
         known = (labels == np.floor(labels)) & (labels >= 0) & (labels < self.num_classes_)
         if not known.all() or (np.diff(labels) < 0).any():
-            raise InputError("point_classes_ must be rising numbers of classes.")
+            raise InputError("point_classes_ must be increasing class indices.")
         self.points_, self.point_classes_ = points, labels.astype(np.int64)
         self.num_features_ = points.shape[1]
 
 
 def _import_sklearn() -> Any:
-    """Scikit-learn with its neighbours, or the advice how to get it."""
+    """scikit-learn's nearest neighbours, or an error that says how to install it."""
     import_extra("sklearn.neighbors", "TrustScore")
     return import_extra("sklearn", "TrustScore")
 
 
 def _runs(labels: Int, values: Any) -> Iterator[tuple[int, Any]]:
-    """Each label of a rising list, with its part of ``values``."""
+    """Each label of a sorted list, with its part of ``values``."""
     found, starts = np.unique(labels, return_index=True)
     yield from zip(found.tolist(), np.split(values, starts[1:]), strict=True)
 
@@ -164,8 +164,8 @@ def _index(points: Float64) -> Any:
 def _distance(x: Float64, points: Float64, index: Any, number: int) -> Float64:
     """Distance of each row of ``x`` to its ``number``-th neighbour among the points.
 
-    Scikit-learn says which it is, but not always how far: in many dimensions it expands the
-    square, and equal points get a distance above 0.
+    scikit-learn finds the neighbour, but not always the exact distance: in many dimensions it
+    expands the square, and equal points get a distance above 0.
     """
     with _import_sklearn().config_context(assume_finite=True):
         near = index.kneighbors(x, n_neighbors=number, return_distance=False)[:, -1]

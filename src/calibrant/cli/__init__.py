@@ -13,8 +13,9 @@ from typer.core import TyperGroup
 
 from calibrant import __version__
 from calibrant._core.checks import printable
+from calibrant._core.compiled import kernel_details
 from calibrant._core.stopping import install
-from calibrant.cli import _calibrate, _data, _measure, _papers, _report, _study, _train
+from calibrant.cli import _calibrate, _data, _decompose, _measure, _papers, _report, _study, _train
 from calibrant.cli._common import echo
 
 
@@ -44,17 +45,16 @@ def _harmless() -> Iterator[None]:
 app = typer.Typer(
     cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Calibration of classifiers: measure, compare, calibrate, train.",
 )
-for part in (_measure, _calibrate, _report, _train, _data, _study, _papers):
+for part in (_measure, _decompose, _calibrate, _report, _train, _data, _study, _papers):
     app.add_typer(part.app)
 
 
 def _version(value: bool) -> None:  # noqa: FBT001 - Typer calls it so
     if value:
-        echo(f"calibrant {__version__}")
+        echo(f"calibrant {__version__} (kernels: {kernel_details()})")
         raise typer.Exit
 
 

@@ -3,39 +3,47 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from calibrant._core.options import parse_options
+from calibrant.calibrators import AUTO, CALIBRATORS
 from calibrant.cli._calibration import calibrate_files
 from calibrant.cli._common import (
     Json,
     Level,
     Replicates,
     Seed,
+    completed_list,
     one_line_errors,
     one_line_warnings,
     progress,
     show,
 )
+from calibrant.cli._layout import reads_files
 
 app = typer.Typer()
 
 
 @app.command("calibrate")
 @one_line_errors
+@reads_files
 def calibrate_command(
     *,
     fit: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help="Predictions to fit on, for samples the model was not trained on."),
     ] = None,
     saved: Annotated[
         Path | None, typer.Option("--load", help="Saved calibrator to use instead of --fit.")
     ] = None,
     method: Annotated[
-        str | None, typer.Option(help="Name of the calibrator; default: auto, which selects one.")
+        str | None,
+        typer.Option(
+            help="Name of the calibrator; default: auto, which selects one.",
+            autocompletion=lambda incomplete: completed_list(incomplete, (AUTO, *CALIBRATORS)),
+        ),
     ] = None,
     option: Annotated[
         list[str] | None,
@@ -58,6 +66,7 @@ def calibrate_command(
     replicates: Replicates = 1000,
     seed: Seed = 0,
     as_json: Json = False,
+    layout: dict[str, Any],
 ) -> None:
     """Post-hoc calibration: fit a calibrator, apply it, save it.
 
@@ -78,6 +87,7 @@ def calibrate_command(
             level=level,
             replicates=replicates,
             seed=seed,
+            layout=layout,
             progress=advance,
         )
     show(report, str(report), as_json=as_json, as_csv=False)

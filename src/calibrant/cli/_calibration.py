@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,37 +12,52 @@ from typing import Any
 from calibrant._core.checks import near_name, refuse
 from calibrant._core.files import replacing, same_file
 from calibrant._core.formatting import in_samples
+from calibrant._core.options import check_option_names
+from calibrant._loading import load_measurable
 from calibrant._measure import Panel, measure
+from calibrant._multilabel import MultiLabel
 from calibrant.calibrators import (
+    AUTO,
     CALIBRATORS,
+    DEFAULT_FOLDS,
     Calibrator,
+    MultiLabelCalibrator,
     automatic,
+    labels_out_of_fold,
     load_calibrator,
     make_calibrator,
     out_of_fold,
 )
-from calibrant.cli._calibration_report import CalibrationReport
+from calibrant.cli._calibration_report import CalibrationReport, size_in_words
 from calibrant.cli._calibration_source import Progress, Source
 from calibrant.inference import Resampling
-from calibrant.metrics import default_metrics
-from calibrant.predictions import Predictions
+from calibrant.metrics import METRICS, default_metrics
+from calibrant.predictions import Confidences, Predictions
 
-AUTO = "auto"
-FOLDS = 5
 ENDINGS = {"save": ".json", "onnx": ".onnx"}
+# The option that only calibrators of several labels per sample have.
+SHRINKAGE = "shrinkage"
 
-Measured = Callable[[Predictions], Panel]
+Record = Predictions | Confidences | MultiLabel
+Measured = Callable[[Record], Panel]
 
 
 @dataclass
 class Fitting:
     """The source of the calibrator. ``predictions`` are those of the fit, once they are read."""
 
-    path: Path
+    place: str | Path
     method: str | None
     calibrator: Calibrator | None
     seed: int
-    predictions: Predictions | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    layout: Mapping[str, Any] = field(default_factory=dict)
+    predictions: Record | None = None
+
+    @property
+    def path(self) -> Path:
+        """The file; of a URL its name only."""
+        return Path(self.place)
 
     @classmethod
     def checked(
@@ -61,47 +76,73 @@ class Fitting:
                 rule, advice = "takes no fit, method or option", "Use either load, or these."
                 raise refuse("load", rule, "got both", advice)
             assert load is not None
-            return cls(Path(load), None, None, seed)
+            return cls(load, None, None, seed)
         method = AUTO if method is None else method
         if method != AUTO and method not in CALIBRATORS:
             advice = near_name(method, (AUTO, *CALIBRATORS))
             raise refuse("method", "must be a calibrator", f"got {method!r}", advice)
+        if SHRINKAGE in options:  # only the file shows whether there are several labels
+            return cls(fit, method, None, seed, options)
         if method != AUTO:
-            return cls(Path(fit), method, make_calibrator(method, options, seed=seed), seed)
+            made = make_calibrator(method, options, seed=seed)
+            return cls(fit, method, made, seed, options)
         if options:
             rule, advice = "belongs to a method", "Name one, for example temperature."
             raise refuse("option", rule, f"got {', '.join(options)} with {AUTO}", advice)
-        return cls(Path(fit), method, None, seed)
+        return cls(fit, method, None, seed)
 
     def run(self, progress: Progress) -> CalibrationReport:
         """Fit or load the calibrator."""
         if self.method is None:
-            calibrator = load_calibrator(self.path)
-            if not isinstance(calibrator, Calibrator):
-                rule, advice = "must not need features here", "Apply it in Python."
-                raise refuse("load", rule, f"got {type(calibrator).__name__}", advice)
-            if "groups_" in vars(calibrator):
-                rule, advice = "must not be fitted with groups here", "Apply it in Python."
-                raise refuse("load", rule, f"got {self.path.name}", advice)
-            return CalibrationReport(calibrator, f"from {self.path.name}")
-        p = self.predictions = Predictions.load(self.path)
+            return CalibrationReport(self._loaded(), f"from {self.path.name}")
+        p = self.predictions = load_measurable(self.place, **self.layout)
         if p.num_samples == 1:
             rule, advice = "must have at least two samples", "Collect more predictions."
             raise refuse("fit", rule, "got 1", advice)
         origin = f"fitted on {in_samples(p.num_samples)} of {self.path.name}"
+        if isinstance(p, MultiLabel):
+            return CalibrationReport(self._for_labels().fit(p), origin)
+        if SHRINKAGE in self.options:
+            rule, advice = "belongs to several labels per sample", "Leave it out."
+            raise refuse("option", rule, f"got {SHRINKAGE} for {self.path.name}", advice)
         if self.calibrator is not None:
             return CalibrationReport(self.calibrator.fit(p), origin)
         advance = partial(progress, "trying methods")
         selection = automatic(p, seed=self.seed, progress=advance)
         return CalibrationReport(selection.calibrator, origin, selection)
 
+    def _loaded(self) -> Calibrator | MultiLabelCalibrator:
+        calibrator = load_calibrator(self.path)
+        if isinstance(calibrator, MultiLabelCalibrator):
+            return calibrator
+        if not isinstance(calibrator, Calibrator):
+            rule, advice = "must not need features here", "Apply it in Python."
+            raise refuse("load", rule, f"got {type(calibrator).__name__}", advice)
+        if "groups_" in vars(calibrator):
+            rule, advice = "must not be fitted with groups here", "Apply it in Python."
+            raise refuse("load", rule, f"got {self.path.name}", advice)
+        return calibrator
+
+    def _for_labels(self) -> MultiLabelCalibrator:
+        """One calibrator per label; by default the usual method, since nothing is selected."""
+        method: dict[str, Any] = {} if self.method == AUTO else {"method": self.method}
+        allowed = MultiLabelCalibrator.option_names()
+        check_option_names("calibrators of several labels", self.options, allowed)
+        return MultiLabelCalibrator(**method, **self.options)
+
 
 def _judged_out_of_fold(
-    report: CalibrationReport, p: Predictions, measured: Measured, seed: int
+    report: CalibrationReport, p: Record, measured: Measured, seed: int
 ) -> CalibrationReport:
     """Evaluate on the fit data, each sample calibrated by a fit that did not see it."""
-    folds = min(FOLDS, p.num_samples)
-    held_out = out_of_fold(report.calibrator, p, None, folds, seed)
+    folds = min(DEFAULT_FOLDS, p.num_samples)
+    held_out: Record
+    if isinstance(p, MultiLabel):
+        assert isinstance(report.calibrator, MultiLabelCalibrator)
+        held_out = labels_out_of_fold(report.calibrator, p, folds, seed)
+    else:
+        assert isinstance(report.calibrator, Calibrator)
+        held_out = out_of_fold(report.calibrator, p, None, folds, seed)
     note = (
         "A calibrator looks better than it is on the data it was fitted to. So “after” is out of "
         f"fold: each of {folds} folds was calibrated by a fit to the others."
@@ -109,7 +150,12 @@ def _judged_out_of_fold(
     if report.selection is not None:
         note += " The method was chosen on all samples, so “after” is still slightly optimistic."
     return replace(
-        report, judged="out of fold", before=measured(p), after=measured(held_out), notes=(note,)
+        report,
+        size=size_in_words(p),
+        judged="out of fold",
+        before=measured(p),
+        after=measured(held_out),
+        notes=(note,),
     )
 
 
@@ -158,6 +204,7 @@ def calibrate_files(
     level: float = 0.95,
     replicates: int = 1000,
     seed: int = 0,
+    layout: Mapping[str, Any] | None = None,
     progress: Progress = _silent,
 ) -> CalibrationReport:
     """Fit a calibrator on one file, or load one, and apply it to others.
@@ -181,6 +228,8 @@ def calibrate_files(
     level, replicates, seed
         Confidence level, number of bootstrap replicates, and seed of the intervals and of all
         folds.
+    layout
+        How the files are read: the options of ``calibrant.load``.
     progress
         Called with the current step, the amount done, and the total.
     """
@@ -188,11 +237,18 @@ def calibrate_files(
     outputs = {name: Path(path) for name, path in paths.items() if path is not None}
     resampling = Resampling(level, replicates, seed)
 
-    def measured(p: Predictions) -> Panel:
-        return measure(p, metrics=default_metrics("calibrate"), **vars(resampling))
+    def measured(p: Record) -> Panel:
+        if isinstance(p, MultiLabel):
+            return measure(p, **vars(resampling)).macro
+        names = default_metrics("calibrate")
+        if not isinstance(p, Predictions):
+            names = tuple(name for name in names if METRICS[name].top_label)
+        found: Panel = measure(p, metrics=names, **vars(resampling))
+        return found
 
     fitting = Fitting.checked(fit, load, method, dict(options or {}), seed)
-    source = Source.of([str(path) for path in apply], outputs)
+    fitting.layout = dict(layout or {})
+    source = Source.of([str(path) for path in apply], outputs, fitting.layout)
     _check_outputs(outputs, [fitting.path, *source.files])
     with ExitStack() as stack:
         places = {name: stack.enter_context(replacing(path)) for name, path in outputs.items()}

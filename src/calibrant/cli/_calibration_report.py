@@ -6,9 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from calibrant import metrics as m
-from calibrant._core.formatting import aligned, in_samples, json_number, show, show_bounds
+from calibrant._core.formatting import (
+    aligned,
+    in_samples,
+    json_number,
+    show,
+    show_bounds,
+    show_level,
+)
 from calibrant._measure import Panel
-from calibrant.calibrators import Calibrator, Selection
+from calibrant._multilabel import MultiLabel
+from calibrant.calibrators import Calibrator, MultiLabelCalibrator, Selection
+from calibrant.predictions import Confidences, Predictions
 
 
 @dataclass(frozen=True)
@@ -18,9 +27,10 @@ class CalibrationReport:
     ``before`` and ``after`` are None if there are no labels.
     """
 
-    calibrator: Calibrator
+    calibrator: Calibrator | MultiLabelCalibrator
     origin: str
     selection: Selection | None = None
+    size: str = ""
     judged: str = ""
     before: Panel | None = None
     after: Panel | None = None
@@ -31,8 +41,7 @@ class CalibrationReport:
         parts = [] if self.selection is None else [str(self.selection)]
         parts.append(f"{self.calibrator!r}, {self.origin}: {_learned(self.calibrator)}")
         if self.before is not None and self.after is not None:
-            size = f"{in_samples(self.before.num_samples)}, {self.before.num_classes:,} classes"
-            parts += [f"{size}, {self.judged}", _table(self.before, self.after)]
+            parts += [f"{self.size}, {self.judged}", _table(self.before, self.after)]
         parts += self.notes
         if self.written:
             parts.append(f"Written: {', '.join(self.written)}")
@@ -54,15 +63,27 @@ class CalibrationReport:
         }
 
 
-def _learned(calibrator: Calibrator) -> str:
+def size_in_words(p: Predictions | Confidences | MultiLabel) -> str:
+    """Number of samples and of classes or labels."""
+    samples = in_samples(p.num_samples)
+    if isinstance(p, MultiLabel):
+        return f"{samples}, mean over {p.num_labels:,} labels"
+    if isinstance(p, Predictions):
+        return f"{samples}, {p.num_classes:,} classes"
+    return f"{samples}, top label only"
+
+
+def _learned(calibrator: Calibrator | MultiLabelCalibrator) -> str:
     count, numbers = calibrator.num_parameters(), _numbers(calibrator)
     if count == len(numbers) == 1:
         return next(f"{name} = {value:.6g}" for name, value in numbers.items())
     return f"{count:,} parameters"
 
 
-def _numbers(calibrator: Calibrator) -> dict[str, float]:
+def _numbers(calibrator: Calibrator | MultiLabelCalibrator) -> dict[str, float]:
     """The fitted parameters that are single numbers."""
+    if isinstance(calibrator, MultiLabelCalibrator):
+        return {}
     names = [name for name, shape in calibrator.learned.items() if shape == ()]
     return {name.removesuffix("_"): float(getattr(calibrator, name)) for name in names}
 
@@ -70,7 +91,7 @@ def _numbers(calibrator: Calibrator) -> dict[str, float]:
 def _table(before: Panel, after: Panel) -> str:
     bounded = any(found.low == found.low for found in before.measured.values())  # not NaN
     level = next(iter(before.measured.values())).level
-    bounds = f"{100 * level:g}% interval" if bounded else ""
+    bounds = show_level(level) if bounded else ""
     rows = [["metric", "before", bounds, "after", bounds]]
     for name in before:
         percent = m.METRICS[name].percent
@@ -98,4 +119,5 @@ def _selection_dict(selection: Selection) -> dict[str, Any]:
             }
             for c in selection.candidates
         ],
+        "untried": list(selection.untried),
     }

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from calibrant import io
 from calibrant._core.checks import refuse
+from calibrant._loading import load
 from calibrant._measure import Panel, bounds_note, panel_of_stream
-from calibrant.cli._calibration_report import CalibrationReport
+from calibrant._multilabel import MultiLabel
+from calibrant.calibrators import Calibrator
+from calibrant.cli._calibration_report import CalibrationReport, size_in_words
 from calibrant.metrics import default_metrics
-from calibrant.predictions import Predictions, load_scores
+from calibrant.predictions import Confidences, Predictions
 from calibrant.streaming import Accumulator, ParquetShards, parquet_files
 
 # A Parquet file of more values than this is read batch by batch.
@@ -29,9 +33,13 @@ class Source:
     files: tuple[Path, ...]
     shards: ParquetShards | None
     out: Path | None
+    layout: Mapping[str, Any] = field(default_factory=dict)
+    url: str | None = None
 
     @classmethod
-    def of(cls, patterns: Sequence[str], outputs: Mapping[str, Path]) -> Source:
+    def of(
+        cls, patterns: Sequence[str], outputs: Mapping[str, Path], layout: Mapping[str, Any]
+    ) -> Source:
         """Find the files, and reject an output that does not match them."""
         out = outputs.get("out")
         if bool(patterns) != (out is not None):
@@ -42,34 +50,42 @@ class Source:
         io.writer_for(out)
         shards = _as_shards(patterns)
         if shards is None:
-            return cls((Path(patterns[0]),), None, out)
+            url = patterns[0] if io.is_url(patterns[0]) else None
+            return cls((Path(patterns[0]),), None, out, layout, url)
         if out.suffix.lower() != ".parquet":
             rule, advice = "must end in .parquet for Parquet data of this size", "Rename it."
             raise refuse("out", rule, f"got {out.name!r}", advice)
-        return cls(shards.files, shards, out)
+        return cls(tuple(f for f in shards.files if isinstance(f, Path)), shards, out)
 
     def apply(
         self,
         report: CalibrationReport,
         place: Path,
-        measured: Callable[[Predictions], Panel],
+        measured: Callable[[Predictions | Confidences | MultiLabel], Panel],
         progress: Progress,
     ) -> CalibrationReport:
         """Write the calibrated data and measure it."""
         if self.shards is not None:
             return _apply_to_shards(report, self.shards, place, progress)
         assert self.out is not None
-        p = load_scores(self.files[0])
-        calibrated = report.calibrator.transform(p)
+        p: Any = load(self.url or self.files[0], **self.layout)
+        calibrated: Any = report.calibrator.transform(p)
         io.writer_for(self.out)(place, calibrated.columns())
-        if not isinstance(p, Predictions) or not isinstance(calibrated, Predictions):
+        if not isinstance(p, Predictions | Confidences | MultiLabel):
             return replace(report, notes=(NO_LABELS,))
-        where = self.files[0].name
-        return replace(report, judged=where, before=measured(p), after=measured(calibrated))
+        return replace(
+            report,
+            size=size_in_words(p),
+            judged=self.files[0].name,
+            before=measured(p),
+            after=measured(calibrated),
+        )
 
 
 def _as_shards(patterns: Sequence[str]) -> ParquetShards | None:
     """The Parquet files meant, or None for a single file to be read whole."""
+    if len(patterns) == 1 and io.is_url(patterns[0]):
+        return None
     if len(patterns) == 1 and not Path(patterns[0]).is_dir():
         single = Path(patterns[0])
         if single.is_file() or not glob.has_magic(patterns[0]):
@@ -94,6 +110,9 @@ def _apply_to_shards(
     report: CalibrationReport, shards: ParquetShards, place: Path, progress: Progress
 ) -> CalibrationReport:
     """Calibrate batch by batch into one file."""
+    if not isinstance(report.calibrator, Calibrator):
+        rule, advice = "must be one file for several labels per sample", "Apply it file by file."
+        raise refuse("apply", rule, f"got {len(shards.files):,} Parquet files", advice)
     totals: list[Accumulator] = []
     done = 0
     with io.parquet_writer(place) as write:
@@ -113,7 +132,12 @@ def _apply_to_shards(
         f"{len(shards.files):,} Parquet files" if len(shards.files) > 1 else shards.files[0].name
     )
     return replace(
-        report, judged=where, before=before, after=after, notes=(_stream_note(before, after),)
+        report,
+        size=before.size,
+        judged=where,
+        before=before,
+        after=after,
+        notes=(_stream_note(before, after),),
     )
 
 

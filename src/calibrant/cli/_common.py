@@ -8,11 +8,12 @@ import json
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import wraps
-from typing import Annotated, Any, NoReturn
+from threading import Event, Thread
+from typing import Annotated, Any, NoReturn, Self
 
 import typer
 from rich.console import Console
@@ -21,15 +22,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from calibrant._core.checks import (
     CalibrationWarning,
     ConvergenceError,
+    FileNote,
     InputError,
     printable,
     refuse,
+    shortened,
 )
+from calibrant.metrics import METRICS
 
 BAD_INPUT = 2
+LONGEST_MESSAGE = 4000  # characters: names in a file may have any length
 
 
-class Binning(StrEnum):
+class BinningChoice(StrEnum):
     """Binning of confidences."""
 
     width = "width"
@@ -38,15 +43,29 @@ class Binning(StrEnum):
 
 Bins = Annotated[int, typer.Option(help="Number of bins of the ECE family.")]
 Norm = Annotated[float, typer.Option(help="Order p of the ECE norm; inf for the largest gap.")]
-BinningOption = Annotated[Binning, typer.Option(help="Binning: equal width or equal mass.")]
+BinningOption = Annotated[BinningChoice, typer.Option(help="Binning: equal width or equal mass.")]
 Level = Annotated[float, typer.Option(help="Confidence level of the intervals.")]
 Replicates = Annotated[int, typer.Option(help="Number of bootstrap replicates.")]
 Seed = Annotated[int, typer.Option(help="Random seed of the resampling.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON output.")]
 Csv = Annotated[bool, typer.Option("--csv", help="CSV output.")]
 Metrics = Annotated[
-    str | None, typer.Option(help="Names of metrics, separated by commas; default: a standard set.")
+    str | None,
+    typer.Option(
+        help="Names of metrics, separated by commas; default: a standard set.",
+        autocompletion=lambda incomplete: completed_list(incomplete, METRICS),
+    ),
 ]
+
+
+def completed_list(incomplete: str, names: Iterable[str]) -> list[str]:
+    """What the shell suggests for a list of names: those that continue its last one.
+
+    >>> completed_list("nll,ada", ["ece", "adaptive_ece"])
+    ['nll,adaptive_ece']
+    """
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in names if name.startswith(last)]
 
 
 def one_line_errors(command: Callable[..., None]) -> Callable[..., None]:
@@ -57,7 +76,7 @@ def one_line_errors(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(*args, **kwargs)
         except (InputError, ConvergenceError, OSError, MemoryError) as error:
-            fail(one_line(error) or type(error).__name__)
+            fail(shortened(one_line(error), LONGEST_MESSAGE) or type(error).__name__)
 
     return wrapped
 
@@ -99,22 +118,53 @@ def one_line_warnings() -> Iterator[None]:
         usual = warnings.showwarning
 
         def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
-            text = one_line(message)
+            text = shortened(one_line(message), LONGEST_MESSAGE)
             if not issubclass(category, CalibrationWarning):
                 usual(message, category, *where, **more)
             elif text not in seen:
                 seen.add(text)
-                echo(f"calibrant: warning: {text}", err=True)
+                kind = "note" if issubclass(category, FileNote) else "warning"
+                echo(f"calibrant: {kind}: {text}", err=True)
 
         warnings.showwarning = show
         yield
 
 
+class Heartbeat:
+    """Progress where there is no terminal: a line on stderr every ten seconds.
+
+    A thread prints it, since a single step can take minutes.
+    """
+
+    EVERY = 10.0  # seconds
+
+    def __init__(self, what: str, unit: str) -> None:
+        self.unit, self.line = unit, f"{what} …"
+        self.ended = Event()
+        self.thread = Thread(target=self._beat, daemon=True)
+
+    def __call__(self, now: str, done: int, total: int) -> None:
+        self.line = f"{now}: {done:,} of {total:,} {self.unit}".rstrip()
+
+    def __enter__(self) -> Self:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.ended.set()
+        self.thread.join()
+
+    def _beat(self) -> None:
+        while not self.ended.wait(self.EVERY):
+            echo(f"calibrant: {self.line}", err=True)
+
+
 @contextmanager
 def progress(what: str, unit: str = "rows") -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar on a terminal, nothing elsewhere."""
+    """A progress bar on a terminal, a line every ten seconds elsewhere."""
     if not sys.stderr.isatty():  # Rich 13 ends a bar that it does not show with an empty line
-        yield lambda now, done, total: None  # noqa: ARG005
+        with Heartbeat(what, unit) as beat:
+            yield beat
         return
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -131,11 +181,14 @@ def progress(what: str, unit: str = "rows") -> Iterator[Callable[[str, int, int]
         )
 
 
-def show(data: Any, text: str, *, as_json: bool, as_csv: bool) -> None:
+def show(
+    data: Any, text: str, *, as_json: bool, as_csv: bool, more: Mapping[str, Any] | None = None
+) -> None:
+    """Print a result; ``more`` is added to JSON output."""
     if as_json and as_csv:
         raise refuse("--json/--csv", "cannot be combined", "got both", "Drop one.")
     if as_json:
-        echo(json.dumps(data.to_dict(), indent=2))
+        echo(json.dumps({**(more or {}), **data.to_dict()}, indent=2))
     elif as_csv:
         table = data.to_arrow()
         lines = io.StringIO()

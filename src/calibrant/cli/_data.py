@@ -1,4 +1,4 @@
-"""The commands ``data list`` and ``data get``."""
+"""The commands ``data list``, ``data get`` and ``data features``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from calibrant._core.checks import refuse
-from calibrant.cli._common import echo, one_line_errors
+from calibrant.cli._common import echo, one_line_errors, progress
 
-data = typer.Typer(no_args_is_help=True, help="List and download data sets.")
+data = typer.Typer(no_args_is_help=True, help="List and download data sets, and extract features.")
 app = typer.Typer()
 app.add_typer(data, name="data")
 
@@ -43,11 +43,75 @@ def get_command(
         typer.Option("--data-dir", help="Folder to download to; default: CALIBRANT_DATA."),
     ] = None,
 ) -> None:
-    """Download a data set. Interrupted downloads resume; checksums are verified."""
-    from calibrant.data import download
+    """Download a data set. Interrupted downloads resume; known checksums are verified."""
+    from calibrant.data import DATASETS, SHIFTS, download
 
     if folder is None and "CALIBRANT_DATA" not in os.environ:
         rule, advice = "must be given", "Set CALIBRANT_DATA or pass --data-dir."
         raise refuse("--data-dir", rule, "got none", advice)
     path = download(name, folder or Path(os.environ["CALIBRANT_DATA"]))
     echo(f"Wrote {path}.")
+    remotes = DATASETS[name].remotes if name in DATASETS else SHIFTS[name].remotes
+    if not all(remote.checksum for remote in remotes):
+        echo(f"No checksum of {name} is known, so the files were not verified.", err=True)
+
+
+@data.command("features")
+@one_line_errors
+def features_command(
+    *,
+    data: Annotated[str, typer.Option(help="Name of an image data set, or your own .npz file.")],
+    out: Annotated[Path, typer.Option(help="Folder for the files; an interrupted call resumes.")],
+    backbone: Annotated[
+        str, typer.Option(help="Pretrained network, or an import path package.module:factory.")
+    ] = "efficientnet_lite0",
+    size: Annotated[
+        int | None, typer.Option(help="Height and width that images are resized to.")
+    ] = None,
+    shift: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Shifted test set, such as generated/fog/3, or 'corruptions' for every generated "
+            "corruption at every level. Repeatable."
+        ),
+    ] = None,
+    train_samples: Annotated[
+        int | None, typer.Option(help="Number of training samples to take; default: all.")
+    ] = None,
+    test_samples: Annotated[
+        int | None, typer.Option(help="Number of test samples to take; default: all.")
+    ] = None,
+    shift_samples: Annotated[
+        int | None, typer.Option(help="Number of samples to take from each shift; default: all.")
+    ] = None,
+    precision: Annotated[
+        str, typer.Option(help="Numerical precision: auto, bf16 or fp32.")
+    ] = "auto",
+    folder: Annotated[
+        Path | None,
+        typer.Option("--data-dir", help="Folder with the data files; default: CALIBRANT_DATA."),
+    ] = None,
+) -> None:
+    """Extract features with a pretrained network, to train small classifiers on them.
+
+    Writes a data set of vectors, which train and study take by its path, and one file per shift.
+    """
+    from calibrant.data import load
+    from calibrant.train import Backbone, write_features
+
+    network = Backbone(backbone, size=size, precision=precision)
+    with progress("extracting", unit="images") as advance:
+        paths = write_features(
+            load(data, folder=folder),
+            network,
+            out,
+            shifts=shift or (),
+            train_samples=train_samples,
+            test_samples=test_samples,
+            shift_samples=shift_samples,
+            folder=folder,
+            progress=advance,
+        )
+    echo(f"Wrote {paths[0]}.")
+    for path in paths[1:]:
+        echo(f"Wrote {path}.")

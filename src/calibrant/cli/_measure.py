@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import operator
-import re
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from calibrant import compare, load, measure
-from calibrant import metrics as m
-from calibrant._core.checks import InputError, refuse
-from calibrant._measure import Panel, panel_of_stream
+from calibrant import __version__, compare, measure
+from calibrant._core.checks import refuse
+from calibrant._loading import load_labelled, load_measurable
+from calibrant._measure import Panel
 from calibrant.cli._common import (
-    Binning,
+    BinningChoice,
     BinningOption,
     Bins,
     Csv,
@@ -27,27 +23,46 @@ from calibrant.cli._common import (
     Norm,
     Replicates,
     Seed,
-    echo,
     one_line_errors,
-    progress,
+    one_line_warnings,
     refuse_given,
     show,
 )
-from calibrant.predictions import Confidences, Predictions
-from calibrant.streaming import accumulate_parquet, parquet_files
+from calibrant.cli._conditions import fail_for_comparison, fail_for_panels, parse_conditions
+from calibrant.cli._executors import Address
+from calibrant.cli._layout import OPTIONS, reads_files
+from calibrant.cli._positive import (
+    Costs,
+    PositiveOption,
+    Threshold,
+    TopLabelOnly,
+    cost_pair,
+    positive_class,
+)
+from calibrant.cli._stream import (
+    FilesExecutor,
+    FilesWorkers,
+    SkipBad,
+    Streaming,
+    measure_stream,
+)
+from calibrant.inference import Resampling
 
 app = typer.Typer()
+Record = TypeVar("Record")
 
 
 @app.command("measure")
 @one_line_errors
+@reads_files
 def measure_command(
     context: typer.Context,
     paths: Annotated[
         list[str],
         typer.Argument(
-            help="File with predictions: npz, Parquet, CSV, safetensors or logits.npy; "
-            "with --stream also several, a folder or a pattern."
+            help="File with predictions: npz, Parquet, CSV, JSON lines, safetensors, logits.npy, "
+            "or an evaluation log; with --stream also several files, a folder, a pattern, or a URL "
+            "such as s3://bucket/preds/*.parquet."
         ),
     ],
     *,
@@ -55,90 +70,124 @@ def measure_command(
         str | None, typer.Option(help="File with the labels for logits.npy or probs.npy.")
     ] = None,
     metrics: Metrics = None,
+    positive: PositiveOption = None,
+    top_label: TopLabelOnly = False,
     bins: Bins = 15,
     norm: Norm = 1,
-    binning: BinningOption = Binning.width,
-    intervals: Annotated[bool, typer.Option(help="Confidence intervals.")] = True,
+    binning: BinningOption = BinningChoice.width,
+    threshold: Threshold = 0.5,
+    costs: Costs = "1,1",
+    by: Annotated[
+        str | None, typer.Option(help="Grouping of the file: metrics per group, worst group, test.")
+    ] = None,
+    intervals: Annotated[bool, typer.Option(help="Compute confidence intervals.")] = True,
     level: Level = 0.95,
     replicates: Replicates = 1000,
     seed: Seed = 0,
     stream: Annotated[
         bool,
-        typer.Option(
-            "--stream", help="Streaming of Parquet files in bounded memory, without intervals."
-        ),
+        typer.Option("--stream", help="Reading of Parquet files in bounded memory."),
     ] = False,
+    executor: FilesExecutor = None,
+    workers: FilesWorkers = None,
+    address: Address = None,
+    skip_bad: SkipBad = False,
     as_json: Json = False,
     as_csv: Csv = False,
     fail_if: Annotated[
         list[str] | None,
-        typer.Option(help='Condition for exit code 1, for example "ece>0.05". Repeatable.'),
+        typer.Option(
+            help='Condition for exit code 1, for example "ece.low > 0.02": the lower bound of the '
+            "interval. Repeatable."
+        ),
     ] = None,
+    layout: dict[str, Any],
 ) -> None:
     """Measure how far a model's confidence can be trusted.
 
     Exit code 1: a --fail-if condition holds; 2: invalid input.
     """
-    conditions = [_condition(text) for text in fail_if or []]
+    conditions = parse_conditions(fail_if)
     chosen = _names(metrics)
     shape: dict[str, Any] = {"bins": bins, "norm": norm, "binning": binning.value}
+    decisions: dict[str, Any] = {
+        "positive": positive_class(positive, top_label=top_label),
+        "threshold": threshold,
+        "costs": cost_pair(costs),
+    }
+    resampling: dict[str, Any] = {"level": level, "replicates": replicates, "seed": seed}
+    parallel = {"executor": executor, "workers": workers, "address": address}
+    more = _origin(paths, **resampling)
     if stream:
-        unused = ["labels", "level", "replicates", "seed", *(["intervals"] if intervals else [])]
-        refuse_given(context, unused, "cannot be used with --stream, which computes no intervals")
-        panel = _measure_stream(paths, chosen, **shape)
-    else:
-        p = load(_single(paths), labels=labels)
-        panel = measure(
-            p,
-            intervals=intervals,
+        unused = ["labels", "positive", "threshold", "costs", *OPTIONS]
+        refuse_given(context, unused, "cannot be used with --stream")
+        panel: Any = measure_stream(
+            paths,
+            Streaming(by, skip_bad, parallel),
             metrics=chosen,
-            level=level,
-            replicates=replicates,
-            seed=seed,
+            resampling=Resampling(**resampling) if intervals else None,
             **shape,
         )
-    show(panel, str(panel), as_json=as_json, as_csv=as_csv)
-    failed = [(text, name) for text, name, holds in conditions if holds(_value_for(panel, name))]
-    for text, name in failed:
-        echo(f"calibrant: failed: {text} ({name} = {panel[name]:.6g})", err=True)
-    if failed:
-        raise typer.Exit(1)
+    else:
+        refuse_given(context, [*parallel, "skip_bad"], "needs --stream")
+        keywords = {"intervals": intervals, "metrics": chosen, **resampling, **shape, **decisions}
+        with one_line_warnings():
+            p: Any = load_measurable(_single(paths), labels=labels, **layout)
+            panel = measure(p, by=by, **keywords)
+    show(panel, str(panel), as_json=as_json, as_csv=as_csv, more=more)
+    single = isinstance(panel, Panel)
+    fail_for_panels(conditions, {"": panel} if single else {name: panel[name] for name in panel})
 
 
 @app.command("compare")
 @one_line_errors
+@reads_files
 def compare_command(
     paths: Annotated[
-        list[Path], typer.Argument(help="Two or more files with predictions for the same samples.")
+        list[str], typer.Argument(help="Two or more files with predictions for the same samples.")
     ],
     *,
     metrics: Metrics = None,
+    positive: PositiveOption = None,
+    top_label: TopLabelOnly = False,
     bins: Bins = 15,
     norm: Norm = 1,
-    binning: BinningOption = Binning.width,
+    binning: BinningOption = BinningChoice.width,
+    threshold: Threshold = 0.5,
+    costs: Costs = "1,1",
     level: Level = 0.95,
     replicates: Replicates = 1000,
     seed: Seed = 0,
     as_json: Json = False,
     as_csv: Csv = False,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            help='Condition for exit code 1, for example "difference.nll.high > 0", where the '
+            "difference is that of the first model minus the second. Repeatable."
+        ),
+    ] = None,
+    layout: dict[str, Any],
 ) -> None:
     """Compare models on the same samples: paired differences, intervals, p-values."""
-    names = distinct_names(paths)
-    models: dict[str, Predictions | Confidences] = {
-        name: load(path) for name, path in zip(names, paths, strict=True)
-    }
-    chosen = _names(metrics)
-    result = compare(
-        models,
-        metrics=chosen,
-        bins=bins,
-        norm=norm,
-        binning=binning.value,
-        level=level,
-        replicates=replicates,
-        seed=seed,
-    )
-    show(result, str(result), as_json=as_json, as_csv=as_csv)
+    conditions = parse_conditions(fail_if, of_difference=True)
+    with one_line_warnings():
+        result = compare(
+            load_models(paths, layout),
+            metrics=_names(metrics),
+            positive=positive_class(positive, top_label=top_label),
+            threshold=threshold,
+            costs=cost_pair(costs),
+            bins=bins,
+            norm=norm,
+            binning=binning.value,
+            level=level,
+            replicates=replicates,
+            seed=seed,
+        )
+    facts = {"level": level, "replicates": replicates, "seed": seed}
+    show(result, str(result), as_json=as_json, as_csv=as_csv, more=_origin(paths, **facts))
+    fail_for_comparison(conditions, result)
 
 
 def _names(metrics: str | None) -> list[str] | None:
@@ -152,60 +201,31 @@ def _single(paths: list[str]) -> str:
     return paths[0]
 
 
-def _measure_stream(
-    patterns: list[str], chosen: list[str] | None, *, bins: int, norm: float, binning: Any
-) -> Panel:
-    with progress("measuring") as advance:
-        total = accumulate_parquet(
-            parquet_files(patterns), bins=bins, progress=partial(advance, "measuring")
-        )
-    panel = panel_of_stream(total, norm=norm, binning=binning)
-    if chosen is None:
-        return panel
-    for name in chosen:
-        if name not in panel.measured:
-            m.get_metric(name)  # refuses unknown names
-            rule, advice = (
-                "must be one of the default metrics with --stream",
-                "Measure one file without --stream.",
-            )
-            raise refuse("--metrics", rule, f"got {name!r}", advice)
-    return replace(panel, measured={name: panel.interval(name) for name in chosen})
+def _origin(paths: list[str], **facts: Any) -> dict[str, Any]:
+    """What JSON output says about where a panel comes from."""
+    sizes = [Path(path).stat().st_size for path in paths if Path(path).is_file()]
+    return {
+        "file": paths[0] if len(paths) == 1 else paths,
+        "file_bytes": sum(sizes) if sizes else None,
+        "version": __version__,
+        **facts,
+    }
 
 
-_OPERATORS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
+def load_models(
+    paths: list[str],
+    layout: Mapping[str, Any],
+    read: Callable[..., Record] = load_labelled,  # type: ignore[assignment]
+) -> dict[str, Record]:
+    """The records of several files, by name."""
+    names = distinct_names(paths)
+    return {name: read(path, **layout) for name, path in zip(names, paths, strict=True)}
 
 
-def _condition(text: str) -> tuple[str, str, Callable[[float], bool]]:
-    """Parse ``metric>number`` into its text, the name of the metric and a test."""
-    match = re.fullmatch(r"\s*([a-z0-9_]+)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*", text)
-    try:
-        if match is None:
-            raise ValueError
-        name, sign, bound = match[1], match[2], float(match[3])
-    except ValueError:
-        rule, advice = "must have the form metric>number", 'Write for example --fail-if "ece>0.05".'
-        raise refuse("--fail-if", rule, f"got {text!r}", advice) from None
-    m.get_metric(name)
-    return text, name, lambda value: bool(_OPERATORS[sign](value, bound))
-
-
-def _value_for(panel: Panel, name: str) -> float:
-    if name not in panel.measured:
-        rule, advice = "must name a measured metric", f"Add it: --metrics {name},…"
-        raise refuse("--fail-if", rule, f"got {name!r}", advice)
-    value = panel[name]
-    if value != value:  # noqa: PLR0124 - NaN
-        raise InputError(
-            f"{name} is undefined for these predictions, so --fail-if cannot be evaluated."
-        )
-    return value
-
-
-def distinct_names(paths: list[Path]) -> list[str]:
+def distinct_names(paths: list[str]) -> list[str]:
     """File names without extension; full paths if those repeat."""
-    stems = [path.stem for path in paths]
-    names = stems if len(set(stems)) == len(stems) else [str(path) for path in paths]
+    stems = [Path(path).stem for path in paths]
+    names = stems if len(set(stems)) == len(stems) else list(paths)
     if len(set(names)) != len(names):
         rule, advice = "must be different files", "Name each model once."
         raise refuse("PATHS", rule, f"got {names[0]!r} twice", advice)

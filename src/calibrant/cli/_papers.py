@@ -9,13 +9,15 @@ import typer
 
 from calibrant._core.checks import check_choice
 from calibrant.cli._common import echo, one_line_errors, one_line_warnings
+from calibrant.cli._executors import Address
 from calibrant.cli._study import (
-    Address,
     ExecutorName,
+    Gpus,
+    Retry,
     Threads,
     Workers,
-    make_executor,
     run_missing,
+    study_executor,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +33,8 @@ Name = Annotated[
     str, typer.Argument(help="Table or figure of the paper, such as table2 or figure4.")
 ]
 ScaleName = Annotated[
-    str, typer.Option(help="Scale: smoke (seconds), cpu (hours) or paper (GPUs).")
+    str,
+    typer.Option(help="Scale: smoke (seconds), features (an hour), cpu (hours) or paper (GPUs)."),
 ]
 
 
@@ -76,7 +79,7 @@ def show_command(
 @one_line_errors
 def run_command(
     paper: Paper,
-    name: Annotated[str, typer.Argument(help="Table or figure of the paper, or all.")],
+    name: Annotated[str, typer.Argument(help="Table or figure of the paper, or 'all'.")],
     *,
     out: Annotated[Path, typer.Option(help="Folder for the runs, tables and figures.")],
     scale: ScaleName = "smoke",
@@ -85,14 +88,14 @@ def run_command(
         typer.Option("--format", help="Formats of figures: png, svg, pdf, separated by commas."),
     ] = "png,svg,pdf",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List of all runs, without starting any.")
+        bool, typer.Option("--dry-run", help="List the runs without starting any.")
     ] = False,
     executor: ExecutorName = "local",
     workers: Workers = None,
     threads: Threads = None,
     address: Address = None,
-    gpus: Annotated[float, typer.Option(help="Number of GPUs per run (Ray only).")] = 0,
-    retry: Annotated[bool, typer.Option("--retry", help="Retry of failed runs.")] = False,
+    gpus: Gpus = 0,
+    retry: Retry = False,
 ) -> None:
     """Run what is missing for a table or figure, then print or draw the results.
 
@@ -115,7 +118,7 @@ def run_command(
     _announce(studies, scale, listed=dry_run)
     if dry_run:
         return
-    works = make_executor(executor, workers, threads, address, gpus)
+    works = study_executor(executor, workers, threads, address, gpus)
     failed = sum(run_missing(study, out, works, retry=retry).count("failed") for study in studies)
     results = Results(at, out)
     with one_line_warnings():
@@ -144,9 +147,13 @@ def _announce(studies: list[Study], scale: str, *, listed: bool) -> None:
 
 def _finish(experiment: Experiment, results: Results, out: Path, formats: list[str]) -> None:
     """Write and, for a table, print what was made."""
-    paths = experiment.write(results, out / "papers", formats)
+    folder = out / "papers"
     if experiment.is_table:
-        echo(paths[0].read_text(encoding="utf-8"))
+        made = experiment.table(results)
+        paths = experiment.write_table(made, folder, results.at.scale)
+        echo(made.to_text())
+    else:
+        paths = experiment.write_figure(results, folder, formats)
     echo("written: " + ", ".join(map(str, paths)))
 
 
@@ -155,10 +162,14 @@ def _finish(experiment: Experiment, results: Results, out: Path, formats: list[s
 def claims_command(
     *,
     results: Annotated[
-        Path | None, typer.Option(help="Folder of `papers run`; default: the published tables.")
+        Path | None,
+        typer.Option(help="Folder of `papers run`, or evidence; default: the published tables."),
     ] = None,
     scale: Annotated[
-        str | None, typer.Option(help="Scale of the results; default: detected from them.")
+        str | None,
+        typer.Option(
+            help="Scale of the results, or 'networks' for public ones; default: detected."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON output.")] = False,
 ) -> None:
@@ -170,14 +181,18 @@ def claims_command(
         Evidence,
         claims_json,
         claims_table,
+        evidence_at,
         judge,
+        scale_note,
         scale_of,
     )
 
     if results is None:
         evidence = Evidence.published()
     else:
-        evidence = Evidence.measured(results, scale or scale_of(results))
+        scale = scale or scale_of(results)
+        evidence = evidence_at(results, scale)
+        echo(f"Scale {scale}. {scale_note(scale)}\n", err=as_json)
     with one_line_warnings():
         judged = judge(evidence)
     echo(claims_json(judged) if as_json else claims_table(judged))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from calibrant import load
 from calibrant._core.checks import refuse
 from calibrant._core.files import same_file
+from calibrant._loading import load_measurable
 from calibrant.cli._common import (
     Bins,
     Level,
@@ -21,18 +21,27 @@ from calibrant.cli._common import (
     progress,
     refuse_given,
 )
-from calibrant.cli._measure import distinct_names
-from calibrant.predictions import Confidences, Predictions
+from calibrant.cli._layout import OPTIONS, reads_files
+from calibrant.cli._measure import load_models
+from calibrant.cli._positive import (
+    Costs,
+    PositiveOption,
+    Threshold,
+    TopLabelOnly,
+    cost_pair,
+    positive_class,
+)
 
 app = typer.Typer()
 
 
 @app.command("report")
 @one_line_errors
+@reads_files
 def report_command(
     context: typer.Context,
     paths: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
             help="Files with predictions, one per model, or the results folder of a study."
         ),
@@ -43,22 +52,31 @@ def report_command(
     ),
     title: Annotated[str | None, typer.Option(help="Title of the report.")] = None,
     study: Annotated[
-        str | None, typer.Option(help='Study file of a results folder, or "quick".')
+        str | None, typer.Option(help='Study file that the results folder belongs to, or "quick".')
+    ] = None,
+    positive: PositiveOption = None,
+    top_label: TopLabelOnly = False,
+    threshold: Threshold = 0.5,
+    costs: Costs = "1,1",
+    by: Annotated[
+        str | None, typer.Option(help="Grouping of the file to show; default: all of them.")
     ] = None,
     bins: Bins = 15,
     level: Level = 0.95,
     replicates: Replicates = 1000,
     seed: Seed = 0,
+    layout: dict[str, Any],
 ) -> None:
     """Write a self-contained HTML report: a verdict in plain words, and interactive charts.
 
     Models evaluated on the same samples are compared. The file works offline and makes no network
     requests.
     """
-    if any(same_file(out, path) for path in paths):
+    if any(same_file(out, Path(path)) for path in paths):
         raise refuse("--out", "must not be an input", f"got {str(out)!r}", "Choose another name.")
-    if any(path.is_dir() for path in paths):
-        unused = ["bins", "level", "replicates", "seed"]
+    if any(Path(path).is_dir() for path in paths):
+        unused = ["bins", "level", "replicates", "seed", "positive", "top_label", "threshold"]
+        unused += ["costs", "by", *OPTIONS]
         refuse_given(context, unused, "applies to files with predictions, not to a results folder")
         _study_report(paths, out, title, study)
         return
@@ -70,14 +88,15 @@ def report_command(
         raise refuse("--study", rule, f"got {study!r} with files", advice)
     from calibrant.report import write_report
 
-    models: dict[str, Predictions | Confidences] = {
-        name: load(path) for name, path in zip(distinct_names(paths), paths, strict=True)
-    }
     with progress("measuring", unit="") as advance, one_line_warnings():
         verdicts = write_report(
-            models,
+            load_models(paths, layout, load_measurable),
             out,
             title=title or "Calibration report",
+            positive=positive_class(positive, top_label=top_label),
+            by=by,
+            threshold=threshold,
+            costs=cost_pair(costs),
             bins=bins,
             level=level,
             replicates=replicates,
@@ -89,7 +108,7 @@ def report_command(
     echo(f"Written: {out}")
 
 
-def _study_report(paths: list[Path], out: Path, title: str | None, study: str | None) -> None:
+def _study_report(paths: list[str], out: Path, title: str | None, study: str | None) -> None:
     from calibrant.report import write_study_report
     from calibrant.study import Study
 

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,11 +17,11 @@ from rich.text import Text
 
 from calibrant._core.checks import check_choice, check_count, printable, refuse
 from calibrant.cli._common import echo, fail, one_line, one_line_errors, one_line_warnings
+from calibrant.cli._executors import MOST_WORKERS, Address, make_executor
 
 if TYPE_CHECKING:
     from calibrant.study import Executor, Run, Status, Study
 
-MOST = 100_000  # processes or threads
 
 app = typer.Typer()
 study = typer.Typer(
@@ -41,7 +40,8 @@ Workers = Annotated[
     typer.Option(help="Number of worker processes; default: chosen by a short benchmark."),
 ]
 Threads = Annotated[int | None, typer.Option(help="Number of threads per run.")]
-Address = Annotated[str | None, typer.Option(help="Address of an existing Ray cluster.")]
+Gpus = Annotated[float, typer.Option(help="Number of GPUs per run (Ray only).")]
+Retry = Annotated[bool, typer.Option("--retry", help="Retry failed runs.")]
 Within = Annotated[float, typer.Option(help="Largest acceptable loss of accuracy, as a fraction.")]
 
 
@@ -55,8 +55,8 @@ def run_command(
     workers: Workers = None,
     threads: Threads = None,
     address: Address = None,
-    gpus: Annotated[float, typer.Option(help="Number of GPUs per run (Ray only).")] = 0,
-    retry: Annotated[bool, typer.Option("--retry", help="Retry of failed runs.")] = False,
+    gpus: Gpus = 0,
+    retry: Retry = False,
 ) -> None:
     """Run what is missing of a study, then print its findings.
 
@@ -66,7 +66,7 @@ def run_command(
     from calibrant.results import read_all
     from calibrant.study import answer
 
-    works = make_executor(executor, workers, threads, address, gpus)
+    works = study_executor(executor, workers, threads, address, gpus)
     chosen = _load(file)
     now = run_missing(chosen, out, works, retry=retry)
     echo(_counts(now))
@@ -97,7 +97,7 @@ def status_command(
     if not out.is_dir():
         rule, advice = "must be a results folder", f"Begin: calibrant study run {file} --out …"
         raise refuse("--out", rule, f"got {str(out)!r}, which does not exist", advice)
-    check_count("--workers", workers, least=1, most=MOST, example=2)
+    check_count("--workers", workers, least=1, most=MOST_WORKERS, example=2)
     chosen = _load(file)
     now = status(chosen, out)
     echo(_counts(now, workers))
@@ -116,10 +116,10 @@ def table_command(
     out: Annotated[Path, typer.Argument(help="Results folder.")],
     *,
     rows: Annotated[
-        str, typer.Option(help="Columns used as rows, separated by commas.")
+        str, typer.Option(help="Variables shown as rows, separated by commas.")
     ] = "objective",
     cols: Annotated[
-        str, typer.Option(help="Columns used as columns, separated by commas.")
+        str, typer.Option(help="Variables shown as columns, separated by commas.")
     ] = "calibrator",
     metric: Annotated[str, typer.Option(help="Name of a metric.")] = "ece",
     where: Annotated[
@@ -127,7 +127,8 @@ def table_command(
     ] = None,
     spread: Annotated[str, typer.Option(help="Spread: std or sem.")] = "std",
     baseline: Annotated[
-        str | None, typer.Option(help="Column to compare with: ▲ higher, ▼ lower.")
+        str | None,
+        typer.Option(help="Column that the others are compared with: ▲ higher, ▼ lower."),
     ] = None,
     style: Annotated[
         str, typer.Option("--format", help="Output format: text, markdown, latex or csv.")
@@ -177,10 +178,12 @@ def tune_command(
     """Tune the coefficients that the study lists under tune, one at a time, by validation ECE."""
     from calibrant.study import StudyError, tune
 
-    works = make_executor(executor, workers, threads, address, 0)
+    works = study_executor(executor, workers, threads, address, 0)
     try:
         with one_line_warnings():
-            echo(str(tune(_load(file), out, executor=works, within=within)))
+            chosen = _load(file)
+            for table in range(len(chosen.tunings)):
+                echo(str(tune(chosen, out, executor=works, within=within, table=table)))
     except StudyError as error:
         fail(str(error))
 
@@ -202,9 +205,9 @@ def select_command(
     from calibrant.study import select
     from calibrant.study._select import SCORES, check_within
 
-    check_choice("--score", score, SCORES)  # before hours of training, not after them
+    check_choice("--score", score, SCORES)  # check before hours of training
     check_within("--within", within)
-    chosen, works = _load(file), make_executor(executor, workers, threads, address, 0)
+    chosen, works = _load(file), study_executor(executor, workers, threads, address, 0)
     run_missing(chosen, out, works)
     for choice in select(chosen, out, score=score, within=within):
         echo(f"{choice}\n")
@@ -223,27 +226,17 @@ def _damaged(now: Status) -> str:
     return f"{damaged_files(now.damaged)}; the next study run recreates them"
 
 
-def make_executor(
+def study_executor(
     name: str, workers: int | None, threads: int | None, address: str | None, gpus: float
 ) -> Executor:
-    """The named executor; refuses options that it does not have."""
+    """The executor of a study; rejects options that it does not have."""
     from calibrant.study import EXECUTORS
 
-    check_choice("--executor", name, list(EXECUTORS))
-    for option, value in (("--workers", workers), ("--threads", threads)):
-        if value is not None:
-            check_count(option, value, least=1, most=MOST, example=2)
     if not gpus >= 0:
         raise refuse("--gpus", "must be 0 or more", f"got {gpus}", "Try 0.5.")
     options = {"workers": workers, "threads": threads, "address": address, "gpus": gpus or None}
-    given: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
-    known = {name: {field.name for field in fields(kind)} for name, kind in EXECUTORS.items()}
-    for option, value in given.items():
-        if option not in known[name]:
-            other = next(other for other, names in known.items() if option in names)
-            rule, advice = f"is only valid with --executor {other}", "Drop one of the two."
-            raise refuse(f"--{option}", rule, f"got {value!r} with {name}", advice)
-    return EXECUTORS[name](**given)
+    found: Executor = make_executor(name, EXECUTORS, options)
+    return found
 
 
 def _fixed(texts: list[str]) -> dict[str, Any]:
@@ -276,7 +269,7 @@ def _counts(now: Status, workers: int = 1) -> str:
 
 def _tables(chosen: Study, table: Any) -> str:
     """The ECE by objective and calibrator, on the test samples and on each shift."""
-    from calibrant.metrics._registry import CALIBRATION_ERROR
+    from calibrant.metrics import CALIBRATION_ERROR
     from calibrant.results import pivot
 
     measured = chosen.evaluation.metrics

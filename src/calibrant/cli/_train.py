@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from calibrant import measure
 from calibrant._core.checks import check_share_or_count, refuse
+from calibrant._core.formatting import show
 from calibrant._core.options import parse_options
 from calibrant.cli._common import echo, fail, one_line_errors
 from calibrant.metrics import default_metrics
@@ -53,7 +54,11 @@ def train_command(
         int | None, typer.Option(help="Number of epochs; overrides the recipe.")
     ] = None,
     calibration: Annotated[
-        str, typer.Option(help="Training samples held out for calibration: a fraction or a number.")
+        str,
+        typer.Option(
+            help="Training samples held out for calibration: a fraction, a number, or dev for the "
+            "development set of the data."
+        ),
     ] = "0.1",
     train_size: Annotated[
         int | None, typer.Option(help="Number of training samples to use; default: all.")
@@ -62,19 +67,24 @@ def train_command(
         int, typer.Option(help="Random seed of split, weights, order and augmentation.")
     ] = 0,
     stop: Annotated[
-        str | None, typer.Option(help="Criterion for early stopping: nll, ece or refinement.")
+        str | None,
+        typer.Option(help="Criterion for early stopping: nll, ece, refinement or accuracy."),
     ] = None,
     patience: Annotated[
         int, typer.Option(help="Number of epochs without improvement before --stop ends the run.")
     ] = 10,
     telemetry: Annotated[
-        bool, typer.Option(help="Training history on test samples after every epoch.")
+        bool, typer.Option(help="Record the training history, on test samples after every epoch.")
     ] = True,
+    telemetry_samples: Annotated[
+        int | None,
+        typer.Option(help="Number of test samples for the training history; default: auto."),
+    ] = None,
     precision: Annotated[
         str, typer.Option(help="Numerical precision: auto, bf16 or fp32.")
     ] = "auto",
     compiled: Annotated[
-        bool, typer.Option("--compile", help="Compilation with torch.compile.")
+        bool, typer.Option("--compile", help="Compile with torch.compile.")
     ] = False,
     data_dir: DataFolder = None,
 ) -> None:
@@ -104,6 +114,7 @@ def train_command(
                 calibration=kept,
                 train_size=train_size,
                 telemetry=telemetry,
+                telemetry_samples=telemetry_samples,
                 stop=stopping,
                 precision=precision,
                 compiled=compiled,
@@ -152,16 +163,18 @@ def predict_command(
     echo(f"Wrote {out}: {p.num_samples:,} predictions of {p.num_classes} classes.")
 
 
-def _share_or_number(text: str) -> float | int:
-    """Parse --calibration: an integer is a number of samples, a decimal a fraction.
+def _share_or_number(text: str) -> float | int | str:
+    """Parse --calibration: an integer is a number of samples, a decimal a fraction, or "dev".
 
-    >>> _share_or_number("0.1"), _share_or_number("500")
-    (0.1, 500)
+    >>> _share_or_number("0.1"), _share_or_number("500"), _share_or_number("dev")
+    (0.1, 500, 'dev')
     """
+    if text == "dev":
+        return text
     value: float | int | str = text
     with suppress(ValueError):
         value = int(text) if text.isdecimal() else float(text)
-    return check_share_or_count("--calibration", value, example=0.1, written=text)
+    return check_share_or_count("--calibration", value, example=0.1, least=0, written=text)
 
 
 def _load(name: str, folder: Path | None) -> Dataset:
@@ -184,8 +197,9 @@ def _bar() -> Iterator[Callable[[Moment], None] | None]:
         def report(at: Moment) -> None:
             now = f"loss {at.loss:.3f}"
             if "test_error" in at.last:
-                accuracy, ece = 1 - at.last["test_error"], at.last["test_ece"]
-                now += f" · accuracy {100 * accuracy:.1f} % · ECE {100 * ece:.1f} %"
+                accuracy = show(1 - at.last["test_error"], percent=True, decimals=1)
+                ece = show(at.last["test_ece"], percent=True, decimals=1)
+                now += f" · accuracy {accuracy} · ECE {ece}"
             now += f" · {at.images_per_second:,.0f}/s"
             done, total = at.epoch * at.steps + at.step, at.epochs * at.steps
             bar.update(

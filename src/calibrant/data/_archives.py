@@ -21,7 +21,7 @@ from calibrant._core.stopping import removed_on_stop
 from calibrant.data._reading import PIECE, read_exactly
 
 MAX_MEMBERS = 2_000_000
-# Twenty times the archive is more than any of these data sets needs; small ones may have 1 GiB.
+# No data set here unpacks to 20 times its archive; small archives may unpack to 1 GiB.
 MAX_GROWTH = 20
 ALWAYS_ALLOWED = 1 << 30
 # No header of a tar file is larger; a larger read means a malformed file.
@@ -38,7 +38,7 @@ _OPENERS: dict[str, Callable[[Path], Any]] = {
 def read_members(archive: Path, names: tuple[str, ...]) -> dict[str, bytes]:
     """The files of an archive whose paths end in ``names``, as bytes, without unpacking the rest.
 
-    Each is returned under the name asked for; one that is missing is left out.
+    Each is returned under the requested name; missing ones are left out.
     """
     found: dict[str, bytes] = {}
     for path, size, stream in iterate(archive):
@@ -75,7 +75,7 @@ def unpack(archive: Path, folder: Path) -> list[Path]:
 
 
 def iterate(archive: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
-    """Path, size and stream of every file; an archive with anything unsafe is refused there."""
+    """Path, size and stream of every file; an unsafe archive raises at the first unsafe entry."""
     limit = max(ALWAYS_ALLOWED, MAX_GROWTH * archive.stat().st_size)
     members = _zip_members if zipfile.is_zipfile(archive) else _tar_members
     count, total = 0, 0
@@ -119,7 +119,7 @@ def _zip_members(archive: Path, limit: int) -> Iterator[_Member]:
 
 
 def _safe_path(archive: Path, name: str) -> str:
-    """The path inside the archive, if it stays inside whatever folder it is unpacked to."""
+    """The path inside the archive, if it cannot leave the folder it is unpacked to."""
     path = PurePosixPath(name)
     odd = "\\" in name or "\0" in name or ":" in name
     if path.is_absolute() or ".." in path.parts or odd:
@@ -133,7 +133,7 @@ def _unsafe(archive: Path, what: str) -> InputError:
 
 
 class _Limited:
-    """A stream that refuses to give more than ``limit`` bytes, or very much at once."""
+    """A stream that raises beyond ``limit`` bytes in total, or for very large reads."""
 
     def __init__(self, stream: IO[bytes], limit: int) -> None:
         self._stream, self._limit = stream, limit

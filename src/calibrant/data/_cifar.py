@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant._core.checks import check_choice, refuse
-from calibrant._core.files import clear_errors, damaged
+from calibrant._core.files import damaged
 from calibrant.data._archives import read_members
-from calibrant.data._cifar_pickle import read_batch
+from calibrant.data._corruptions import LEVELS
 from calibrant.data._dataset import Dataset, check_labels
 from calibrant.data._folder import data_folder, first_found, not_found
 from calibrant.data._reading import load_npy, load_npz, read_bytes
@@ -20,7 +20,6 @@ from calibrant.data._user_npz import images_first, read_own
 
 SHAPE = (3, 32, 32)
 PIXELS = 3 * 32 * 32
-LEVELS = 5
 _TEN = "airplane automobile bird cat deer dog frog horse ship truck"
 _HUNDRED = """
 apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus
@@ -40,12 +39,11 @@ class _Layout:
     """How one of the two sets is laid out on disk."""
 
     name: str
-    python: str
-    binary: str
-    archives: tuple[str, str]
+    folder: str
+    archive: str
+    pickled: tuple[str, str]
     train: tuple[str, ...]
     test: str
-    label: str
     label_bytes: int
     classes: tuple[str, ...]
 
@@ -53,28 +51,26 @@ class _Layout:
     def patterns(self) -> tuple[str, ...]:
         # Not cifar10*.npz, which would take cifar100_….npz and cifar10h_….npz for it.
         own = (f"{self.name}.npz", f"{self.name}_*.npz")
-        return (f"{self.python}/", f"{self.binary}/", *self.archives, *own)
+        return (f"{self.folder}/", self.archive, *own)
 
 
 CIFAR10 = _Layout(
     "cifar10",
-    "cifar-10-batches-py",
     "cifar-10-batches-bin",
-    ("cifar-10-python.tar.gz", "cifar-10-binary.tar.gz"),
-    tuple(f"data_batch_{k}" for k in range(1, 6)),
-    "test_batch",
-    "labels",
+    "cifar-10-binary.tar.gz",
+    ("cifar-10-batches-py", "cifar-10-python.tar.gz"),
+    tuple(f"data_batch_{k}.bin" for k in range(1, 6)),
+    "test_batch.bin",
     1,
     CIFAR10_CLASSES,
 )
 CIFAR100 = _Layout(
     "cifar100",
-    "cifar-100-python",
     "cifar-100-binary",
-    ("cifar-100-python.tar.gz", "cifar-100-binary.tar.gz"),
-    ("train",),
-    "test",
-    "fine_labels",
+    "cifar-100-binary.tar.gz",
+    ("cifar-100-python", "cifar-100-python.tar.gz"),
+    ("train.bin",),
+    "test.bin",
     2,
     CIFAR100_CLASSES,
 )
@@ -92,14 +88,11 @@ def load_cifar100(folder: str | Path | None = None) -> Dataset:
 
 def _load(layout: _Layout, folder: str | Path | None) -> Dataset:
     root = data_folder(folder)
-    path = first_found(root, layout.patterns, layout.name)
+    path = _find(root, layout)
     if path.suffix == ".npz":
         return read_own(path, name=layout.name, classes=layout.classes)
-    is_binary = path.name in (layout.binary, layout.archives[1])
-    ending = ".bin" if is_binary else ""
-    files = tuple(f"{stem}{ending}" for stem in (*layout.train, layout.test))
-    decode = _decode_binary if is_binary else _decode_python
-    parts = [decode(data, name, layout) for name, data in _files(path, files, layout).items()]
+    files = _files(path, (*layout.train, layout.test), layout)
+    parts = [_decode(data, name, layout) for name, data in files.items()]
     x, y = [part[0] for part in parts], [part[1] for part in parts]
     meta = {"source": "published", "file": path.name}
     return Dataset(
@@ -114,13 +107,25 @@ def _load(layout: _Layout, folder: str | Path | None) -> Dataset:
     )
 
 
+def _find(root: Path, layout: _Layout) -> Path:
+    """The files to read; an error that names the binary version if only pickles are there."""
+    try:
+        return first_found(root, layout.patterns, layout.name)
+    except FileNotFoundError:
+        pickled = [name for name in layout.pickled if (root / name).exists()]
+        if not pickled:
+            raise
+    rule = f"must hold the binary version of {layout.name}, {layout.archive}"
+    advice = f"Pickle files can run code and are not read. Run: calibrant data get {layout.name}"
+    raise refuse("folder", rule, f"found only the pickled Python version, {pickled[0]}", advice)
+
+
 def _files(path: Path, names: tuple[str, ...], layout: _Layout) -> dict[str, bytes]:
-    """The batches of a folder or an archive, in the order asked for."""
+    """The batches of a folder or an archive, in the given order."""
     if path.is_dir():
         found = {name: read_bytes(path / name) for name in names if (path / name).is_file()}
     else:
-        inside = layout.binary if names[0].endswith(".bin") else layout.python
-        members = read_members(path, tuple(f"{inside}/{name}" for name in names))
+        members = read_members(path, tuple(f"{layout.folder}/{name}" for name in names))
         found = {name.rpartition("/")[2]: data for name, data in members.items()}
     missing = [name for name in names if name not in found]
     if missing:
@@ -131,32 +136,16 @@ def _files(path: Path, names: tuple[str, ...], layout: _Layout) -> dict[str, byt
 _Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
-def _decode_python(data: bytes, where: str, layout: _Layout) -> _Part:
-    batch = read_batch(data, where)
-    pixels, labels = batch.get("data"), batch.get(layout.label)
-    if not isinstance(pixels, np.ndarray) or pixels.shape[1:] != (PIXELS,):
-        raise damaged(where, f"has no array data of {PIXELS:,} bytes per image")
-    if not isinstance(labels, list) or not all(type(label) is int for label in labels):
-        raise damaged(where, f"has no list {layout.label}")
-    with clear_errors(where, "a CIFAR batch"):
-        numbers = np.array(labels, dtype=np.int64)
-    return _checked(pixels, numbers, where, layout)
-
-
-def _decode_binary(data: bytes, where: str, layout: _Layout) -> _Part:
+def _decode(data: bytes, where: str, layout: _Layout) -> _Part:
     record = layout.label_bytes + PIXELS
     if not data or len(data) % record:
-        raise damaged(where, f"has {len(data):,} bytes, no multiple of a record of {record:,}")
+        raise damaged(
+            where, f"has {len(data):,} bytes, not a multiple of the record size, {record:,}"
+        )
     rows = np.frombuffer(data, dtype=np.uint8).reshape(-1, record)
     labels = rows[:, layout.label_bytes - 1].astype(np.int64)
-    return _checked(rows[:, layout.label_bytes :], labels, where, layout)
-
-
-def _checked(pixels: NDArray[Any], labels: NDArray[Any], where: str, layout: _Layout) -> _Part:
-    if len(pixels) != len(labels):
-        raise damaged(where, f"has {len(pixels):,} images but {len(labels):,} labels")
     numbers = check_labels(labels, f"the labels of {where}", len(layout.classes))
-    return np.ascontiguousarray(pixels).reshape(-1, *SHAPE).copy(), numbers
+    return rows[:, layout.label_bytes :].reshape(-1, *SHAPE), numbers
 
 
 # --- sets made after CIFAR ---------------------------------------------------------------------
@@ -210,7 +199,7 @@ def load_cifar10h(folder: str | Path | None = None) -> NDArray[np.float64]:
     Returns
     -------
     ndarray
-        (10,000, 10) shares of the people's answers; rows sum to 1, in the order of the test set.
+        (10,000, 10) fractions of the annotators' answers; rows sum to 1, in test-set order.
     """
     root = data_folder(folder)
     patterns = ("cifar10h-probs.npy", "cifar10h-counts.npy", "cifar10h*.npz")
@@ -236,7 +225,7 @@ def _human_counts(path: Path) -> NDArray[Any]:
 
 
 def _beside(root: Path, file: str, name: str) -> Path:
-    """A file in the folder, or in a folder of the set's own name there."""
+    """A file in the folder, or in a subfolder named after the data set."""
     places = (file, f"{name}/{file}", f"CIFAR-{name.removeprefix('cifar')}/datasets/{file}")
     for place in places:
         if (root / place).is_file():

@@ -17,10 +17,9 @@ from calibrant.data._image_folders import ImageFiles
 Floats = NDArray[np.float32]
 LEVELS = 5
 CHUNK = 256
-COLOURS = 3
 IMAGE_DIMENSIONS = 4
 # Lengths are given for images of this size and scaled to others.
-REFERENCE = 32
+REFERENCE_SIZE = 32
 
 
 @dataclass(frozen=True)
@@ -75,10 +74,10 @@ def corrupt(images: NDArray[np.uint8] | ImageFiles, name: str, level: int, *, se
 
 
 class CorruptedImages:
-    """Corrupted images that look like an array and are made when indexed.
+    """Corrupted images that behave like an array and are computed when indexed.
 
-    Noise is drawn chunk by chunk, so an image is the same whichever others are asked for. The last
-    chunk is kept: batches in order make each chunk once.
+    Noise is drawn chunk by chunk, so an image does not depend on which others are requested. The
+    last chunk is kept, so that batches in order compute each chunk once.
     """
 
     def __init__(self, images: Any, name: str, level: int, seed: int) -> None:
@@ -133,11 +132,11 @@ def _speckle_noise(x: Floats, sd: float, rng: np.random.Generator) -> NDArray[An
 
 
 def _scale(x: Floats) -> float:
-    return float(min(x.shape[2:])) / REFERENCE
+    return float(min(x.shape[2:])) / REFERENCE_SIZE
 
 
 def _defocus_blur(x: Floats, radius: float, _: np.random.Generator) -> NDArray[Any]:
-    # Half a pixel is no blur, whatever the size of the image.
+    # Half a pixel is no blur, for images of any size.
     return pictures.convolve(x, pictures.disk(0.5 + (radius - 0.5) * _scale(x))[None])
 
 
@@ -160,7 +159,7 @@ def _zoom_blur(x: Floats, zoom: float, _: np.random.Generator) -> NDArray[Any]:
 
 
 def _snow(x: Floats, amount: float, rng: np.random.Generator) -> NDArray[Any]:
-    """Bright flakes drawn out by the wind over a paler image."""
+    """Bright flakes, streaked by wind, over a paler image."""
     field = rng.standard_normal((len(x), 1, *x.shape[2:]), dtype=np.float32)
     flakes = np.clip(field - 1.6 + amount, 0, 1.5)
     wind = rng.uniform(-np.pi / 3, -np.pi / 6, len(x))
@@ -225,7 +224,10 @@ _TABLE = (
     Corruption("shot_noise", "photon counts", _shot_noise, (0.045, 0.063, 0.1, 0.115, 0.141)),
     Corruption("impulse_noise", "dead pixels", _impulse_noise, (0.01, 0.02, 0.03, 0.05, 0.07)),
     Corruption(
-        "speckle_noise", "noise like the light", _speckle_noise, (0.06, 0.1, 0.12, 0.16, 0.2)
+        "speckle_noise",
+        "noise proportional to brightness",
+        _speckle_noise,
+        (0.06, 0.1, 0.12, 0.16, 0.2),
     ),
     Corruption("defocus_blur", "out of focus", _defocus_blur, (0.8, 1.1, 1.4, 1.8, 2.4)),
     Corruption("glass_blur", "frosted glass", _glass_blur, (0.5, 0.8, 1.1, 1.5, 2.0)),

@@ -71,7 +71,7 @@ class Dataset:
 
     @cached_property
     def hash(self) -> str:
-        """The sha256 of kind, classes, samples, labels and word vectors, whatever their files."""
+        """The sha256 of kind, classes, samples, labels and word vectors, not of file names."""
         digest = hashlib.sha256(repr((self.kind, self.classes)).encode())
         vectors = [self.meta["vectors"]] if "vectors" in self.meta else []
         for values in (self.x_train, self.y_train, self.x_test, self.y_test, *vectors):
@@ -80,7 +80,7 @@ class Dataset:
 
 
 def add_to_digest(digest: hashlib._Hash, values: Any) -> None:
-    """Add type, shape and contents of an array, or whatever a lazy sequence calls its contents."""
+    """Add type, shape and contents of an array, or the ``contents`` of a lazy sequence."""
     arrays: Callable[[], list[NDArray[Any]]] | None = getattr(values, "contents", None)
     for array in [values] if arrays is None else arrays():
         digest.update(f"{array.dtype.str}{array.shape}".encode())

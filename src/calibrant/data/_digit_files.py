@@ -88,7 +88,9 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
         magic = read_exactly(stream, 4, path.name)
         dimensions = magic[3]
         if magic[:3] != bytes((0, 0, IDX_UBYTE)) or not 1 <= dimensions <= MAX_DIMENSIONS:
-            raise damaged(path.name, f"starts with {magic.hex()}, which is no IDX file of bytes")
+            raise damaged(
+                path.name, f"starts with {magic.hex()}, which is not an IDX file of bytes"
+            )
         header = read_exactly(stream, 4 * dimensions, path.name)
         shape = tuple(int(n) for n in np.frombuffer(header, dtype=">u4"))
         size = math.prod(shape)

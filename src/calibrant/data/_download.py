@@ -20,10 +20,10 @@ from calibrant._core.extras import import_extra
 from calibrant.data._archives import unpack
 
 ATTEMPTS = 5
-PIECE = 1 << 18
+DOWNLOAD_BYTES = 1 << 18
 TIMEOUT_SECONDS = 30
 PARTIAL_CONTENT, OUT_OF_RANGE = 206, 416
-# What a fetch may need beyond the file itself; a disk filled to the brim breaks other things.
+# Disk space to leave free: a completely full disk breaks other programs.
 SPARE_DISK = 1 << 28
 
 Report = Callable[[int, int | None], None]
@@ -62,7 +62,7 @@ class Remote:
 def fetch(remote: Remote, folder: Path, *, progress: bool = True) -> Path:
     """Download one file into ``folder``, unless it already exists with the right checksum.
 
-    An archive that is unpacked is deleted after that; its folder then stands for it.
+    An archive is deleted after it is unpacked; later calls look for its folder.
     """
     pooch = _import_pooch()
     target = folder / remote.inside
@@ -95,7 +95,7 @@ def fetch(remote: Remote, folder: Path, *, progress: bool = True) -> Path:
 
 
 def fetch_resuming(url: str, part: Path, report: Report) -> None:
-    """Fetch ``url`` into the file ``part``, going on from what it holds, trying several times."""
+    """Fetch ``url`` into the file ``part``, resuming from what it holds, with several attempts."""
     reason: object = ""
     for _ in range(ATTEMPTS):
         before = part.stat().st_size if part.exists() else 0
@@ -128,7 +128,7 @@ def _fetch_once(url: str, part: Path, report: Report) -> bool:
     except urllib.error.HTTPError as error:
         if error.code != OUT_OF_RANGE:
             raise
-        # All of it is here already, or of another file: the checksum knows, and then deletes it.
+        # The file is complete, or is another file; the checksum decides.
         error.close()
         return True
     with answer:
@@ -141,7 +141,7 @@ def _fetch_once(url: str, part: Path, report: Report) -> bool:
                 "folder", f"must have room for {total:,} bytes", "it has less", "Clean up."
             )
         with part.open("ab" if have else "wb") as out:
-            while piece := answer.read(PIECE):
+            while piece := answer.read(DOWNLOAD_BYTES):
                 out.write(piece)
                 have += len(piece)
                 report(have, total)
@@ -164,7 +164,7 @@ def _check_url(remote: Remote) -> None:
 
 def _import_pooch() -> Any:
     pooch = import_extra("pooch", "A download")
-    # Its notes go to the log of whoever wants them, not to the terminal.
+    # pooch logs to its own logger, not to the terminal.
     pooch.get_logger().setLevel("WARNING")
     return pooch
 

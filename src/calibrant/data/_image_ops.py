@@ -1,4 +1,4 @@
-"""What corruptions are made of: convolution, displacement, scaling, random fields, JPEG blocks.
+"""Building blocks of corruptions: convolution, displacement, scaling, random fields, JPEG blocks.
 
 Images are float32 (N, channels, height, width) in [0, 1]; everything runs over all of them at once.
 """
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Floats = NDArray[np.float32]
 BLOCK = 8
-COLOURS = 3
+CHANNELS = 3
 HALF_QUALITY = 50
 # ITU-T T.81, Annex K: how coarsely each frequency of an 8x8 block is kept at quality 50.
 LIGHT_TABLE = np.array(
@@ -125,7 +125,7 @@ def _zoom_matrix(size: int, factor: float) -> Array:
 
 
 def coarsen(x: Array, fraction: float) -> Floats:
-    """Average over fewer, larger pixels, and show these at the old size."""
+    """Average over fewer, larger pixels, at the original size."""
     rows, columns = (_coarse_matrix(n, fraction).astype(x.dtype) for n in x.shape[2:])
     result: Floats = rows @ x @ columns.T
     return result
@@ -158,7 +158,7 @@ def clouds(
     """Random fields in [0, 1] whose strength falls with frequency to the power of roughness."""
     from scipy import fft
 
-    # Drawn at twice the size, for such fields close upon themselves.
+    # Drawn at twice the size, because these fields are periodic.
     shape = (2 * height, 2 * width)
     rows, columns = fft.fftfreq(shape[0]), fft.rfftfreq(shape[1])
     frequency = np.hypot(rows[:, None], columns)
@@ -171,14 +171,14 @@ def clouds(
 
 
 def jpeg(x: Array, *, quality: float) -> Floats:
-    """Quantise 8x8 blocks as a JPEG encoder does, without thinning out the colours."""
+    """Quantise 8x8 blocks as a JPEG encoder does, without chroma subsampling."""
     from scipy import fft
 
     scale = 50 / quality if quality < HALF_QUALITY else 2 - quality / 50
     height, width = x.shape[2:]
     pad = [(0, 0), (0, 0), (0, -height % BLOCK), (0, -width % BLOCK)]
     values = 255 * np.pad(x, pad, mode="edge") - 128
-    coloured = x.shape[1] == COLOURS
+    coloured = x.shape[1] == CHANNELS
     if coloured:
         values = np.rint(np.einsum("dc,nchw->ndhw", TO_YCC, values))
     tables = np.stack(

@@ -32,10 +32,10 @@ MAX_DIMENSIONS = 8
 
 
 def read_mat(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    """The arrays called ``names`` that are in the file; others are passed over."""
+    """The arrays called ``names`` in the file; others are skipped."""
     data = memoryview(read_bytes(path))
     if data[HEADER - len(VERSION) : HEADER] != VERSION:
-        raise damaged(path.name, "is no MATLAB 5 file")
+        raise damaged(path.name, "is not a MATLAB 5 file")
     found: dict[str, NDArray[Any]] = {}
     with clear_errors(path, "mat"):
         for content in _matrices(data[HEADER:], path.name):
@@ -81,7 +81,7 @@ def _inflate(content: memoryview, where: str) -> memoryview:
     size = int(np.frombuffer(tag, dtype="<u4")[1])
     check_size(size, where)
     body = unpacker.decompress(unpacker.unconsumed_tail, size) if size else b""
-    # One byte more than declared makes zlib come to its own checksum.
+    # Reading one byte more than declared makes zlib verify its checksum.
     more = unpacker.decompress(unpacker.unconsumed_tail, 1)
     if more or not unpacker.eof:
         raise damaged(where, f"has a packed element of another size than the {size:,} declared")
@@ -91,7 +91,7 @@ def _inflate(content: memoryview, where: str) -> memoryview:
 def _matrix(
     content: memoryview, names: tuple[str, ...], where: str
 ) -> tuple[str, NDArray[Any] | None]:
-    """Name and values of an array, or None where nobody asked for it."""
+    """Name and values of an array, or None if it was not requested."""
     flags_kind, flags, content = _element(content, where)
     shape_kind, shape_data, content = _element(content, where)
     name_kind, name_data, content = _element(content, where)
@@ -103,7 +103,7 @@ def _matrix(
     shape = tuple(int(n) for n in np.frombuffer(shape_data, dtype="<i4"))
     kind, values, _ = _element(content, where)
     if flags[0] not in CLASSES or flags[1] & COMPLEX_FLAG or kind not in STORED:
-        raise damaged(where, f"holds {name}, which is no array of real numbers")
+        raise damaged(where, f"holds {name}, which is not an array of real numbers")
     stored = np.dtype(STORED[kind])
     whole = 0 < len(shape) <= MAX_DIMENSIONS and min(shape) >= 0
     if not whole or math.prod(shape) * stored.itemsize != len(values):

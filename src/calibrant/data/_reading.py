@@ -1,4 +1,4 @@
-"""Reading bytes and arrays that nobody vouches for: sizes first, one clear error, no pickle."""
+"""Reading untrusted bytes and arrays: sizes are checked first, one clear error, no pickle."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_exactly(stream: IO[bytes], size: int, where: str) -> bytes:
-    """``size`` bytes, read in pieces so that a false size costs no more than what is there."""
+    """``size`` bytes, read in pieces, so that a wrong declared size allocates nothing extra."""
     check_size(2 * size, where)  # the pieces, and the whole that they are joined to
     pieces, missing = [], size
     with clear_errors(where, "a whole file"):

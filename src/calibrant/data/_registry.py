@@ -12,16 +12,18 @@ from numpy.typing import NDArray
 
 from calibrant._core.checks import check_choice, near_name, refuse
 from calibrant._core.files import damaged
-from calibrant.data import _cifar
+from calibrant._core.import_paths import is_import_path
+from calibrant.data import _cifar, _image_folders
 from calibrant.data._corruptions import CORRUPTIONS, LEVELS, corrupt
 from calibrant.data._dataset import check_labels
 from calibrant.data._download import Remote, fetch
 from calibrant.data._folder import data_folder, own_path
 from calibrant.data._reading import load_npz
-from calibrant.data._sources import DATASETS, PUBLISHED, SHIFTS, check_options, load
+from calibrant.data._sources import DATASETS, PUBLISHED_CORRUPTIONS, SHIFTS, check_options, load
 from calibrant.data._synthetic import MAX_LEVEL
 from calibrant.data._user_npz import as_inputs, read_own
 
+GENERATED = "generated"  # base of the names of corruptions of a data set's own test images
 Shift = tuple[Any, NDArray[np.int64], dict[str, Any]]
 
 
@@ -58,9 +60,15 @@ def load_shift(name: str | Path, *, folder: str | Path | None = None, **options:
     base, corruption, level = parse_shift(text)
     if base.endswith("-generated"):
         return _generate(base.removesuffix("-generated"), corruption, level, folder, options)
+    if base == "imagenet-v2":
+        check_options(_image_folders.load_imagenet_v2, options, base)
+        return _image_folders.load_imagenet_v2(folder, **options)
+    if base == "imagenet-c":
+        check_options(_imagenet_c, options, base)
+        return _imagenet_c(folder, corruption, level, **options)
     if base.endswith("-c"):
         check_options(lambda: None, options, base)
-        classes = PUBLISHED[base]
+        classes = PUBLISHED_CORRUPTIONS[base]
         return _cifar.load_cifar_c(folder, corruption=corruption, level=level, classes=classes)
     if base in ("synthetic", "signals"):
         data = load(base, level=level, **options)
@@ -161,6 +169,13 @@ def _generate(
     return images, data.y_test, meta
 
 
+def _imagenet_c(
+    folder: str | Path | None, corruption: str, level: int, *, size: int = 224
+) -> Shift:
+    load_c = _image_folders.load_imagenet_c
+    return load_c(folder, corruption=corruption, level=level, size=size)
+
+
 def _own_shift(path: Path, *, layout: str | None = None) -> Shift:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file. Check the path and the working directory.")
@@ -174,7 +189,11 @@ def _own_shift(path: Path, *, layout: str | None = None) -> Shift:
     return x, y, {"source": "npz", "file": path.name}
 
 
-_ONLY_PUBLISHED = ("gaussian_blur", "saturate", "spatter")  # in files, but not generated here
+_ONLY_PUBLISHED = (
+    "gaussian_blur",
+    "saturate",
+    "spatter",
+)  # published as files, but not generated here
 
 
 def _level(text: str, parts: list[str], most: int, *, least: int) -> int:
@@ -187,6 +206,8 @@ def _level(text: str, parts: list[str], most: int, *, least: int) -> int:
 
 def check(name: str, options: Collection[str] = ()) -> None:
     """Reject unknown data sets and options; files are not looked for."""
+    if name not in DATASETS and is_import_path(name):
+        return
     own = name.endswith(".npz")
     if not own and name not in DATASETS:
         rule, advice = "must be a data set, or the path of an .npz file", near_name(name, DATASETS)

@@ -1,4 +1,4 @@
-"""A task of noisy waves that trains in seconds and makes networks overconfident."""
+"""Noisy waves: a task that trains in seconds and makes networks overconfident."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from calibrant.data._synthetic import check_level
 CLASSES = ("sine", "square", "triangle", "saw", "pulse", "chirp")
 LENGTH = 64
 NOISE = 0.6
-PULSE = 0.2  # share of the cycle that is high
+PULSE = 0.2  # fraction of the cycle that is high
 # The noise of the test set at each shift level, relative to that of the training set.
 NOISE_LEVELS = (1.0, 1.15, 1.3, 1.5, 1.75, 2.0)
 

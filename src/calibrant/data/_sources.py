@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrant._core.checks import near_name, refuse
+from calibrant._core.import_paths import import_object, is_import_path
 from calibrant._core.options import check_option_names
 from calibrant.data import _cifar, _digit_files, _image_folders, _news, _sst
 from calibrant.data._dataset import Dataset, Kind
@@ -72,7 +73,7 @@ class ShiftInfo:
 def checked_by(remotes: tuple[Remote, ...]) -> str:
     """How the files of a set are verified after they were fetched; "" if there are none to fetch.
 
-    >>> checked_by(DATASETS["cifar10"].remotes), checked_by(DATASETS["sst"].remotes)
+    >>> checked_by(DATASETS["cifar10"].remotes), checked_by(SHIFTS["cifar10.2"].remotes)
     ('md5', 'no checksum')
     """
     kinds = {remote.checksum.partition(":")[0] or "no checksum" for remote in remotes}
@@ -83,7 +84,13 @@ _TORONTO = "https://www.cs.toronto.edu/~kriz/"
 _MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 _FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
 _SVHN = "http://ufldl.stanford.edu/housenumbers/"
-_SST = (Remote("https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip", unpacks="trees"),)
+_SST = (
+    Remote(
+        "https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip",
+        "sha256:5c613a4f673fc74097d523a2c83f38e0cc462984d847b82c7aaf36b01cbbbfcc",
+        unpacks="trees",
+    ),
+)
 _NEWS = Remote(
     "https://ndownloader.figshare.com/files/5975967",
     "sha256:8f1b2514ca22a5ade8fbb9cfa5727df95fa587f4c87b786e15c759fa66d95610",
@@ -113,7 +120,7 @@ _INFOS = (
         "60,000 images 32x32, 10 classes",
         _cifar.CIFAR10.patterns,
         _cifar.load_cifar10,
-        (Remote(f"{_TORONTO}cifar-10-python.tar.gz", "md5:c58f30108f718f92721af3b95e74349a"),),
+        (Remote(f"{_TORONTO}cifar-10-binary.tar.gz", "md5:c32a1d4ab5d03f1284b67883e8d87530"),),
     ),
     DatasetInfo(
         "cifar100",
@@ -121,7 +128,7 @@ _INFOS = (
         "60,000 images 32x32, 100 classes",
         _cifar.CIFAR100.patterns,
         _cifar.load_cifar100,
-        (Remote(f"{_TORONTO}cifar-100-python.tar.gz", "md5:eb9058c3a382ffc7106e4002c42a8d85"),),
+        (Remote(f"{_TORONTO}cifar-100-binary.tar.gz", "md5:03b5dce01913d631647c71ecec9e9cb8"),),
     ),
     DatasetInfo(
         "svhn",
@@ -193,7 +200,7 @@ _INFOS = (
     DatasetInfo(
         "imagenet",
         "image",
-        "1.3 million images, 1,000 classes, decoded when asked for",
+        "1.3 million images, 1,000 classes, decoded on demand",
         _image_folders.IMAGENET_PATTERNS,
         _image_folders.load_imagenet,
     ),
@@ -202,14 +209,32 @@ DATASETS: dict[str, DatasetInfo] = {info.name: info for info in _INFOS}
 _ZENODO = "https://zenodo.org/records/"
 _CIFAR10_1 = "https://github.com/modestyachts/CIFAR-10.1/raw/master/datasets/"
 _CIFAR10_2 = "https://github.com/modestyachts/cifar-10.2/raw/master/"
+_V2 = "https://huggingface.co/datasets/vaishaal/ImageNetV2/resolve/main/"
+_V2_FOLDER = _image_folders.V2_FOLDERS["matched-frequency"]
+# Archive, one of the corruptions in it, and its md5.
+_IMAGENET_C = (
+    ("noise", "gaussian_noise", "e80562d7f6c3f8834afb1ecf27252745"),
+    ("blur", "defocus_blur", "2d8e81fdd8e07fef67b9334fa635e45c"),
+    ("weather", "fog", "33ffea4db4d93fe4a428c40a6ce0c25d"),
+    ("digital", "contrast", "89157860d7b10d5797849337ca2e5c03"),
+    ("extra", "speckle_noise", "d492dfba5fc162d8ec2c3cd8ee672984"),
+)
 _SHIFT_INFOS = (
     ShiftInfo(
         "cifar10.1",
         "2,000 new test images for CIFAR-10",
         ("cifar10.1_v6_data.npy", "cifar10.1_v6_labels.npy"),
         (
-            Remote(f"{_CIFAR10_1}cifar10.1_v6_data.npy", inside="cifar10.1"),
-            Remote(f"{_CIFAR10_1}cifar10.1_v6_labels.npy", inside="cifar10.1"),
+            Remote(
+                f"{_CIFAR10_1}cifar10.1_v6_data.npy",
+                "sha256:2997188e5816f5bd545dc77771b6227828c28146049fcecf3fa10775474cacc6",
+                inside="cifar10.1",
+            ),
+            Remote(
+                f"{_CIFAR10_1}cifar10.1_v6_labels.npy",
+                "sha256:ae40beda001693674edc94d925ee8268cfe68905f8f9aff800c8dcdfcd6c9448",
+                inside="cifar10.1",
+            ),
         ),
     ),
     ShiftInfo(
@@ -242,6 +267,21 @@ _SHIFT_INFOS = (
             ),
         ),
     ),
+    ShiftInfo(
+        "imagenet-v2",
+        "10,000 new test images for ImageNet",
+        tuple(f"{name}/" for name in _image_folders.V2_FOLDERS.values()),
+        (Remote(f"{_V2}imagenetv2-matched-frequency.tar.gz", unpacks=_V2_FOLDER),),
+    ),
+    ShiftInfo(
+        "imagenet-c",
+        "published corruptions: imagenet-c/CORRUPTION/LEVEL",
+        ("ImageNet-C/",),
+        tuple(
+            Remote(f"{_ZENODO}2235448/files/{name}.tar", f"md5:{md5}", "ImageNet-C", first)
+            for name, first, md5 in _IMAGENET_C
+        ),
+    ),
     *(
         ShiftInfo(
             f"{name}-generated",
@@ -263,7 +303,8 @@ def load(name: str | Path, *, folder: str | Path | None = None, **options: Any) 
     Parameters
     ----------
     name
-        One of ``DATASETS``, or the path of a file with ``x_train, y_train, x_test, y_test``.
+        One of ``DATASETS``, the path of a file with ``x_train, y_train, x_test, y_test``, or the
+        import path ``package.module:function`` of a function that returns a ``Dataset``.
     folder
         Folder with the files; the environment variable ``CALIBRANT_DATA`` if None.
     options
@@ -278,6 +319,8 @@ def load(name: str | Path, *, folder: str | Path | None = None, **options: Any) 
     if text.endswith(".npz"):
         check_options(read_own, options, text)
         return read_own(own_path(text, folder), **options)
+    if text not in DATASETS and is_import_path(text):
+        return _call_own(text, options)
     if text not in DATASETS:
         rule = "must be a data set, or the path of a .npz file"
         raise refuse("name", rule, f"got {text!r}", near_name(text, DATASETS))
@@ -286,7 +329,17 @@ def load(name: str | Path, *, folder: str | Path | None = None, **options: Any) 
     return info.load(**options) if not info.files else info.load(folder, **options)
 
 
-PUBLISHED = {"cifar10-c": 10, "cifar100-c": 100}
+PUBLISHED_CORRUPTIONS = {"cifar10-c": 10, "cifar100-c": 100}
+
+
+def _call_own(path: str, options: dict[str, Any]) -> Dataset:
+    function = import_object(path, "data")
+    check_options(function, options, path)
+    made = function(**options)
+    if not isinstance(made, Dataset):
+        rule = "must return a calibrant.data.Dataset"
+        raise refuse(path, rule, f"got {type(made).__name__}", "Try calibrant.data.from_arrays.")
+    return made
 
 
 def check_options(function: Callable[..., Any], options: Collection[str], name: str) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant._core.checks import check_count, check_fraction, check_seed, refuse
-from calibrant.data._dataset import add_to_digest, check_labels
+from calibrant.data._dataset import Dataset, add_to_digest, check_labels
+from calibrant.data._trees import Trees, join_trees
 
 LEAST_SAMPLES = 2
+DEV = "dev"  # the development set that the authors of the data publish
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +51,7 @@ def split(
     labels
         Class numbers (N,) of the training set.
     calibration
-        Number of samples to hold out: an integer, or a fraction between 0 and 1.
+        Number of samples to hold out: an integer (0 for none), or a fraction between 0 and 1.
     seed
         Random seed.
     train_size, calibration_size
@@ -75,10 +77,56 @@ def split(
     kept = _kept("train_size", train_size, len(numbers) - held)
     measured = _kept("calibration_size", calibration_size, held)
     order = stratified_order(numbers, seed=seed)
-    # From the two ends, so that a change of one size leaves the other part alone.
-    parts = np.sort(order[len(order) - kept :]), np.sort(order[:measured])
+    # Taken from both ends, so that changing one size leaves the other part unchanged.
+    return _recorded(order[len(order) - kept :], order[:measured], seed, numbers)
+
+
+def split_dataset(
+    dataset: Dataset,
+    *,
+    calibration: float | str,
+    seed: int = 0,
+    train_size: int | None = None,
+    calibration_size: int | None = None,
+) -> tuple[Dataset, Split]:
+    """Split the training samples of a data set as ``split`` does, or take its development set.
+
+    With ``calibration="dev"`` the development set that its authors publish is the calibration part
+    and all training samples are left to train on. It is then appended to the training samples of
+    the data set returned, so that the split holds indices into these.
+    """
+    if calibration != DEV:
+        if isinstance(calibration, str):
+            rule, got = f"must be a number, a fraction or {DEV!r}", f"got {calibration!r}"
+            raise refuse("calibration", rule, got, "Try calibration=0.1.")
+        sizes = {"train_size": train_size, "calibration_size": calibration_size}
+        return dataset, split(dataset.y_train, calibration=calibration, seed=seed, **sizes)
+    if "x_dev" not in dataset.meta:
+        rule = f"must be a number or a fraction for {dataset.name}"
+        got = f"got {DEV!r}, and it has no development set"
+        raise refuse("calibration", rule, got, "Try calibration=0.1.")
+    x, y = dataset.meta["x_dev"], check_labels(dataset.meta["y_dev"], "y_dev")
+    first = len(dataset.y_train)
+    kept = _kept("train_size", train_size, first)
+    measured = _kept("calibration_size", calibration_size, len(y))
+    train = stratified_order(dataset.y_train, seed=seed)[first - kept :]
+    held = first + stratified_order(y, seed=seed)[:measured]
+    labels = np.concatenate([dataset.y_train, y])
+    joined = replace(dataset, x_train=_joined(dataset.x_train, x), y_train=labels)
+    return joined, _recorded(train, held, seed, labels)
+
+
+def _joined(one: Any, two: Any) -> Any:
+    return join_trees(one, two) if isinstance(one, Trees) else np.concatenate([one, two])
+
+
+def _recorded(
+    train: NDArray[np.int64], held: NDArray[np.int64], seed: int, labels: NDArray[np.int64]
+) -> Split:
+    """The sorted parts with the hash of them and of the labels."""
+    parts = np.sort(train), np.sort(held)
     digest = hashlib.sha256()
-    for array in (*parts, numbers):
+    for array in (*parts, labels):
         add_to_digest(digest, array)
     return Split(*parts, seed, digest.hexdigest())
 
@@ -96,7 +144,7 @@ def stratified_order(labels: NDArray[np.int64], *, seed: int = 0) -> NDArray[np.
     grouped = shuffled[np.argsort(labels[shuffled], kind="stable")]
     counts = np.bincount(labels)
     present = np.flatnonzero(counts)
-    # Which class goes first among equals is random too.
+    # Ties between classes are broken at random too.
     present = rng.permutation(present)
     turns = _schedule([int(n) for n in counts[present]])
     ends = np.cumsum(counts)
@@ -127,12 +175,12 @@ def _schedule(counts: list[int]) -> NDArray[np.int64]:
 
 
 def _count(calibration: float, num_samples: int) -> int:
-    """How many samples a number or a share means, leaving one for each part."""
+    """The number of samples for a number or a fraction, leaving at least one per part."""
     if isinstance(calibration, float):
         share = check_fraction("calibration", calibration, example=0.1)
         return min(max(round(share * num_samples), 1), num_samples - 1)
     example = max(num_samples // 10, 1)
-    return check_count("calibration", calibration, least=1, most=num_samples - 1, example=example)
+    return check_count("calibration", calibration, least=0, most=num_samples - 1, example=example)
 
 
 def _kept(name: str, size: int | None, available: int) -> int:

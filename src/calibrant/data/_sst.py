@@ -98,7 +98,7 @@ def parse_trees(text: str, where: str) -> list[_Parsed]:
         if line.strip():
             tree = _parse(_PIECE.findall(line))
             if tree is None:
-                raise damaged(f"{where}, line {number},", "is no binary tree with labels 0 to 4")
+                raise damaged(f"{where}, line {number},", "is not a binary tree with labels 0 to 4")
             trees.append(tree)
     if not trees:
         raise damaged(where, "holds no trees")

@@ -107,7 +107,7 @@ class _Law:
         """Inputs, their true probabilities and labels drawn from these."""
         chosen = rng.integers(len(self.centres), size=size)
         noise = rng.normal(size=(size, self.centres.shape[1]))
-        # The probabilities are those of the inputs as they are handed out, rounded to float32.
+        # The probabilities belong to the returned inputs, which are rounded to float32.
         x = (self.centres[chosen] + spread * noise).astype(np.float32)
         probs = self.probs(x.astype(np.float64))
         return x, probs, draw_labels(rng, probs)
@@ -125,7 +125,7 @@ class _Law:
 def draw_labels(rng: np.random.Generator, probs: Floats) -> NDArray[np.int64]:
     """One label per row, drawn from the row's probabilities."""
     steps = np.cumsum(probs, axis=1)
-    steps[:, -1] = 1  # rounding must not leave a gap at the end
+    steps[:, -1] = 1  # despite rounding, the last entry must be 1
     labels: NDArray[np.int64] = (rng.random((len(probs), 1)) >= steps).sum(axis=1)
     return labels
 

@@ -21,13 +21,13 @@ from calibrant.data._folder import own_path
 PADDING, UNKNOWN = 0, 1
 _RESERVED = ("<padding>", "<unknown>")
 _WORD = re.compile(r"[a-z]+(?:'[a-z]+)*|[0-9]+")
-# Longer words are encoded files, not language.
+# Longer words are encoded binary data, not language.
 _MAX_WORD = 40
 _MAX_LINE = 1 << 20
 
 
 def tokenise(text: str) -> list[str]:
-    """Words and numbers in lower case; all else separates them.
+    """Words and numbers in lower case, separated by anything else.
 
     Examples
     --------
@@ -97,7 +97,7 @@ class Vocabulary:
 def vocabulary_facts(
     vocabulary: Vocabulary, vectors: str | Path | None, folder: str | Path | None
 ) -> dict[str, Any]:
-    """What a data set says of its words in ``meta``; with vectors if a file of them is named."""
+    """The vocabulary entries of ``meta``, with word vectors if a file is given."""
     facts: dict[str, Any] = {"vocabulary": vocabulary, "vocabulary_size": len(vocabulary)}
     if vectors is not None:
         facts["vectors"], facts["vectors_found"] = load_glove(own_path(vectors, folder), vocabulary)

@@ -69,6 +69,14 @@ class Trees:
         return [self.words, self.children, self.labels, self.starts]
 
 
+def join_trees(one: Trees, two: Trees) -> Trees:
+    """The trees of one sequence, then those of another."""
+    starts = np.concatenate([one.starts, two.starts[1:] + one.starts[-1]])
+    names = ("words", "children", "labels", "heights")
+    parts = {n: np.concatenate([getattr(one, n), getattr(two, n)]) for n in names}
+    return Trees(**parts, starts=starts)
+
+
 @dataclass(frozen=True, eq=False)
 class TreeBatch:
     """Trees as a network runs over them: all leaves at once, then level by level.

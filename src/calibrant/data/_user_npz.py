@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,20 +61,62 @@ def read_own(
     if missing:
         rule = f"must hold the arrays {', '.join(PARTS)}"
         raise refuse(path.name, rule, f"it has no {', '.join(missing)}", "Save it with np.savez.")
-    kind, x_train = as_inputs(arrays["x_train"], f"x_train of {path.name}", layout)
-    test_kind, x_test = as_inputs(arrays["x_test"], f"x_test of {path.name}", layout)
+    meta = {"source": "npz", "file": path.name}
+    return _made(arrays, path.name, name or path.stem, classes, layout, meta)
+
+
+def from_arrays(
+    x_train: Any,
+    y_train: Any,
+    x_test: Any,
+    y_test: Any,
+    *,
+    name: str = "mine",
+    classes: Sequence[str] | None = None,
+    layout: str | None = None,
+) -> Dataset:
+    """Make a data set from arrays, of the kinds that ``load`` takes from a .npz file.
+
+    Parameters
+    ----------
+    x_train, y_train, x_test, y_test
+        Samples and class numbers. Pairs from a ``torch.utils.data.Dataset`` go in as
+        ``np.stack([x for x, _ in pairs])`` and ``np.array([y for _, y in pairs])``.
+    name, classes, layout
+        As in a .npz file: the class numbers are the class names if None.
+
+    Examples
+    --------
+    >>> x, y = np.zeros((4, 3)), np.array([0, 1, 1, 0])
+    >>> from_arrays(x, y, x, y)
+    Dataset(mine: 4 training and 4 test samples, 2 classes, vector)
+    """
+    arrays = dict(zip(PARTS, map(np.asarray, (x_train, y_train, x_test, y_test)), strict=True))
+    names = None if classes is None else tuple(classes)
+    return _made(arrays, "", name, names, layout, {"source": "arrays"})
+
+
+def _made(
+    arrays: dict[str, NDArray[Any]],
+    file: str,
+    name: str,
+    classes: tuple[str, ...] | None,
+    layout: str | None,
+    meta: dict[str, Any],
+) -> Dataset:
+    """A data set of the arrays of a file, or of memory where that is empty."""
+    where = f" of {file}" if file else ""
+    kind, x_train = as_inputs(arrays["x_train"], f"x_train{where}", layout)
+    test_kind, x_test = as_inputs(arrays["x_test"], f"x_test{where}", layout)
     if kind != test_kind or x_train.shape[1:] != x_test.shape[1:]:
         rule = "must have training and test inputs of one shape"
         got = f"got {x_train.shape} and {x_test.shape}"
-        raise refuse(path.name, rule, got, "Prepare both in the same way.")
+        raise refuse(file or "x_test", rule, got, "Prepare both in the same way.")
     labels = {part: check_labels(arrays[part], part) for part in ("y_train", "y_test")}
-    meta: dict[str, Any] = {"source": "npz", "file": path.name}
     if kind == "tokens":
         meta["vocabulary_size"] = int(max(x_train.max(initial=0), x_test.max(initial=0))) + 1
-    names = classes or _class_names(arrays.get("classes"), labels, path.name)
-    return Dataset(
-        name or path.stem, kind, x_train, labels["y_train"], x_test, labels["y_test"], names, meta
-    )
+    names = classes or _class_names(arrays.get("classes"), labels, file or name)
+    return Dataset(name, kind, x_train, labels["y_train"], x_test, labels["y_test"], names, meta)
 
 
 def as_inputs(x: NDArray[Any], name: str, layout: str | None = None) -> tuple[Kind, NDArray[Any]]:

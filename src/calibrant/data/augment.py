@@ -1,4 +1,4 @@
-"""Augmentation of whole batches of images in PyTorch: random crops and flips without loops."""
+"""Augmentation of whole batches of images in PyTorch: random crops and flips."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant._core.checks import check_count, refuse
+from calibrant.data._crops import DRAWS, crop_box
 
-__all__ = ["crop_and_flip", "random_crop", "random_flip"]
+__all__ = ["crop_and_flip", "random_crop", "random_flip", "random_resized_crop"]
 
 IMAGE_DIMENSIONS = 4
 
@@ -57,6 +58,50 @@ def random_crop(
     return windows[torch.arange(count, device=images.device), :, rows, columns]
 
 
+def random_resized_crop(
+    images: Tensor, *, smallest: float = 0.08, generator: torch.Generator | None = None
+) -> Tensor:
+    """Cut a piece of random area and shape out of each image and scale it to the old size.
+
+    Its area is between ``smallest`` and 1 of the image, and its width between 3/4 and 4/3 of its
+    height, as ImageNet networks are trained. Scaling is bilinear and antialiased.
+
+    Parameters
+    ----------
+    images
+        (N, channels, height, width), uint8 or floating point.
+    smallest
+        Smallest share of the area, above 0 and at most 1.
+    generator
+        Source of randomness on the CPU; PyTorch's own if None.
+
+    Returns
+    -------
+    Tensor
+        Of the same shape and type.
+
+    Examples
+    --------
+    >>> random_resized_crop(torch.ones(8, 3, 32, 32, dtype=torch.uint8)).unique()
+    tensor([1], dtype=torch.uint8)
+    """
+    _check_images(images)
+    if not 0 < smallest <= 1:
+        rule = "must be above 0 and at most 1"
+        raise refuse("smallest", rule, f"got {smallest!r}", "Try smallest=0.08.")
+    draws = torch.rand((len(images), DRAWS), generator=generator, dtype=torch.float64).numpy()
+    height, width = images.shape[2:]
+    made = torch.empty_like(images)
+    for target, image, numbers in zip(made, images, draws, strict=True):
+        left, top, wide, high = crop_box(numbers, width, height, smallest=smallest)
+        piece = image[None, :, top : top + high, left : left + wide]
+        scaled = F.interpolate(
+            piece.float(), (height, width), mode="bilinear", antialias=True, align_corners=False
+        )[0]
+        target.copy_(scaled if images.is_floating_point() else scaled.round())
+    return made
+
+
 def random_flip(images: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
     """Mirror half of the images, chosen at random, from left to right.
 
@@ -82,7 +127,7 @@ def random_flip(images: Tensor, *, generator: torch.Generator | None = None) -> 
     count = len(images)
     mirrored = torch.randint(2, (count,), generator=generator)
     chosen = (torch.arange(count) + count * mirrored).to(images.device)
-    # Picking from both ways is faster than torch.where, and waits for no device.
+    # Indexing is faster than torch.where, and does not synchronise with the device.
     return torch.cat([images, images.flip(3)]).index_select(0, chosen)
 
 

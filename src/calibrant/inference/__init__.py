@@ -11,9 +11,18 @@ All of this concerns the samples of one model. Statistics over training runs (me
 t-test, effect size, within-subject errors) are in ``calibrant.results``.
 """
 
+from calibrant.inference._clusters import INDEPENDENT, assumed_of, assumption
 from calibrant.inference._intervals import Interval, intervals, values_of
-from calibrant.inference._paired import Difference, holm, paired_differences
+from calibrant.inference._label_averages import macro_intervals, mean_defined, micro_intervals
+from calibrant.inference._paired import (
+    Difference,
+    differences_of,
+    holm,
+    paired_differences,
+    paired_tests,
+)
 from calibrant.inference._resampling import Resampling
+from calibrant.inference._streams import stream_bounds
 from calibrant.inference._tests import (
     CalibrationTest,
     calibrated_draws,
@@ -24,17 +33,26 @@ from calibrant.inference._tests import (
 )
 
 __all__ = [
+    "INDEPENDENT",
     "CalibrationTest",
     "Difference",
     "Interval",
     "Resampling",
+    "assumed_of",
+    "assumption",
     "calibrated_draws",
     "consistency_band",
+    "differences_of",
     "ece_test",
     "holm",
     "intervals",
+    "macro_intervals",
+    "mean_defined",
+    "micro_intervals",
     "paired_differences",
+    "paired_tests",
     "skce_test",
     "spiegelhalter_test",
+    "stream_bounds",
     "values_of",
 ]

@@ -7,14 +7,18 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from calibrant._core.arrays import Float64, Int
+from calibrant._core.arrays import Float64, Int, over_chunks
+from calibrant._core.numerics import expit, logit, normal_quantile
+from calibrant.inference._clusters import Clusters, expanded
 from calibrant.inference._resampling import Bounds, Resampling
 from calibrant.metrics import METRICS
-from calibrant.metrics._binned import wilson_interval
+from calibrant.metrics._bin_bounds import wilson_interval
 from calibrant.metrics._sample import Ranked, Sample
 
-# Elements of the weight matrix made at a time.
-WEIGHT_ELEMENTS = 8_000_000
+# Elements of the weight matrix created at a time.
+WEIGHT_ELEMENTS = 2_000_000
+# Elements of the replicates that are evaluated together, so that they stay in the cache.
+TOGETHER = 1 << 16
 
 
 def resampled_rows(num_samples: int, replicates: int, seed: int) -> Iterator[Int]:
@@ -25,18 +29,24 @@ def resampled_rows(num_samples: int, replicates: int, seed: int) -> Iterator[Int
 
 
 def resample_weights(
-    num_samples: int, replicates: int, seed: int, *, elements: int = 0
+    num_samples: int,
+    replicates: int,
+    seed: int,
+    *,
+    elements: int = 0,
+    clusters: Clusters | None = None,
 ) -> Iterator[Float64]:
     """Yield how often each sample was drawn in each replicate, in batches (r, N).
 
-    ``elements`` is what else a replicate of a batch will occupy.
+    ``elements`` is the additional memory per replicate of a batch, in elements.
     """
     batch = max(1, min(replicates, WEIGHT_ELEMENTS // max(num_samples, elements)))
     rows = resampled_rows(num_samples, replicates, seed)
+    whole = None if clusters is None else clusters.resampled_weights(replicates, seed)
     for start in range(0, replicates, batch):
         weights = np.empty((min(batch, replicates - start), num_samples))
-        for row, drawn in zip(weights, rows, strict=False):
-            row[:] = np.bincount(drawn, minlength=num_samples)
+        for row, drawn in zip(weights, rows if whole is None else whole, strict=False):
+            row[:] = drawn if whole is not None else np.bincount(drawn, minlength=num_samples)
         yield weights
 
 
@@ -52,40 +62,77 @@ def bootstrap_bounds(
     """
     if not functions:
         return {}
+    parts: list[Float64] = []
+    clusters = Clusters.of(sample.source)
+    size = len(sample.weight) if clusters is None else clusters.count
+    batches = resample_weights(
+        len(sample.weight), resampling.replicates, resampling.seed, clusters=clusters
+    )
+    for weights in batches:
+        drawn = weights if clusters is None else weights[:, sample.order]
+        parts += _values(sample, functions, drawn if sample.unweighted else drawn * sample.weight)
+    level = resampling.level if clusters is None else expanded(resampling.level, size)
+    columns = dict(zip(functions, np.concatenate(parts, axis=1), strict=True))
+    return {
+        name: replicate_bounds(name, functions[name](sample), column, level, size)
+        for name, column in columns.items()
+    }
 
-    def evaluate(weight: Float64) -> list[float]:
-        drawn = sample.reweighted(weight)
-        return [function(drawn) for function in functions.values()]
 
-    rows: list[list[float]] = []
-    for weights in resample_weights(len(sample.weight), resampling.replicates, resampling.seed):
-        rows += map(evaluate, weights)
-    level = resampling.level
-    columns = dict(zip(functions, np.array(rows).T, strict=True))
-    found = {}
-    for name, column in columns.items():
-        value = functions[name](sample)
-        on_logit = name in METRICS and METRICS[name].scale == "logit" and 0 < value < 1
-        found[name] = (
-            _logit_bounds(value, column, level, len(sample.weight))
-            if on_logit
-            else _quantiles(column, level)
+def _values(
+    sample: Sample, functions: Mapping[str, Callable[[Sample], float]], weights: Float64
+) -> list[Float64]:
+    """Each function of each replicate: arrays (functions, replicates), a few replicates each."""
+    size = max(1, TOGETHER // weights.shape[1])
+
+    def work(slices: Iterator[slice]) -> list[tuple[int, Float64]]:
+        return [(rows.start, some(weights[rows])) for rows in slices]
+
+    def some(few: Float64) -> Float64:
+        together = sample.reweighted(few)
+        apart = [sample.reweighted(weight) for weight in few]
+        return np.array(
+            [
+                f(together) if _is_batched(name) else [f(one) for one in apart]
+                for name, f in functions.items()
+            ]
         )
-    return found
+
+    made = over_chunks(work, len(weights), weights.shape[1], step=size)
+    parts = (part for found in made for part in found)
+    return [values for _, values in sorted(parts, key=lambda part: part[0])]
+
+
+def _is_batched(name: str) -> bool:
+    return name in METRICS and METRICS[name].batched
+
+
+def replicate_bounds(
+    name: str, value: float, column: Float64, level: float, num_samples: int
+) -> Bounds:
+    """The interval of a metric from its value and its values in bootstrap replicates."""
+    if name in METRICS and METRICS[name].scale == "logit" and 0 < value < 1:
+        return _logit_bounds(value, column, level, num_samples)
+    return _quantiles(column, level)
 
 
 def _logit_bounds(value: float, values: Float64, level: float, num_samples: int) -> Bounds:
-    """Estimate ± z standard errors on the logit scale; NaN where most values are undefined."""
-    from scipy.special import expit, logit, ndtri
+    """Estimate ± z standard errors on the logit scale; NaN where most values are undefined.
 
+    Replicates lie above the estimate, on average, about as far as the estimate lies above the
+    truth: average precision counts every positive in its own precision. The bound on that side is
+    moved by as much; the other one stays, because the bias is itself only estimated.
+    """
     defined = values[~np.isnan(values)]
     if len(defined) <= len(values) / 2:
         return math.nan, math.nan
     least = 1 / num_samples**2  # as near to 0 or 1 as a share of pairs can come
-    spread = float(logit(np.clip(defined, least, 1 - least)).std(ddof=1))
-    reach = float(ndtri((1 + level) / 2)) * spread
+    drawn = logit(np.clip(defined, least, 1 - least))
+    reach = normal_quantile((1 + level) / 2) * float(drawn.std(ddof=1))
     middle = float(logit(value))
-    return float(expit(middle - reach)), float(expit(middle + reach))
+    bias = float(drawn.mean()) - middle
+    low, high = middle - reach - max(bias, 0.0), middle + reach - min(bias, 0.0)
+    return float(expit(low)), float(expit(high))
 
 
 def _quantiles(values: Float64, level: float) -> Bounds:

@@ -20,12 +20,14 @@ from typing import Any
 import numpy as np
 
 from calibrant._core.arrays import Float64, Int, row_slices
+from calibrant._core.compiled import compiled_rows
+from calibrant._core.compiled_draws import draw_labels
 from calibrant._core.row_summary import log_normalise
 from calibrant.inference._curves import ErrorCurve
 from calibrant.inference._grid import unseen_populations
 from calibrant.inference._resampling import STRENGTHS, Bounds, Resampling
 from calibrant.metrics._binning import width_index
-from calibrant.metrics._classwise import gap_norm_slope, mean_gap_norm
+from calibrant.metrics._classwise import classwise_ece, gap_norm_slope, mean_gap_norm
 from calibrant.metrics._sample import Sample
 from calibrant.predictions import Predictions
 
@@ -39,23 +41,33 @@ NEWTON_STEPS, LARGEST_STEP, SMALLEST_STEP = 50, 2.0, 1e-6
 
 
 def classwise_bounds(
-    p: Predictions, resampling: Resampling, *, bins: int = 15, norm: float = 1
+    p: Predictions,
+    resampling: Resampling,
+    *,
+    whole: Predictions | None = None,
+    bins: int = 15,
+    norm: float = 1,
 ) -> Bounds:
     """Interval of the classwise ECE."""
-    curve = classwise_curve(p, resampling, bins=bins, norm=norm)
+    curve = classwise_curve(p, resampling, whole=whole, bins=bins, norm=norm)
     low, high = curve.bounds(resampling.level)
     ranked = Sample.of(p).ranked
     stated = ranked.mean_confidence
     gaps = [
         abs(unseen.accuracy - stated) for unseen in unseen_populations(ranked, resampling.level)
     ]
-    # What predicted classes have too much, others have too little: one to two parts in K.
+    # Excess probability of predicted classes is missing in the others: one to two parts in K.
     least, most = 1 / p.num_classes, 2 / p.num_classes if norm == 1 else 1.0
     return min([low, *(least * gap for gap in gaps)]), max([high, *(most * gap for gap in gaps)])
 
 
 def classwise_curve(
-    p: Predictions, resampling: Resampling, *, bins: int = 15, norm: float = 1
+    p: Predictions,
+    resampling: Resampling,
+    *,
+    whole: Predictions | None = None,
+    bins: int = 15,
+    norm: float = 1,
 ) -> ErrorCurve:
     """Simulate the classwise ECE along its path of populations.
 
@@ -66,22 +78,21 @@ def classwise_curve(
     cells = _Cells.of(p, bins)
     factor = _shared_factors(cells)[None, :] * np.ones((p.num_classes, 1))
     factor *= _own_factors(p, cells, factor)
-    paths = [
-        _simulate(p, cells, factor, norm, size, (seed, part))
+    path = _path(p, cells, factor, norm)
+    parts = [
+        _simulated_hits(p, cells, factor, size, (seed, part))
         for part, size in enumerate(_batches(draws, cells))
     ]
-    gap, spread = paths[0].gap, paths[0].spread
-    hits = np.concatenate([path.hits for path in paths], axis=1)
-    moved = np.random.default_rng((seed, draws)).normal(size=draws)
-    simulated = np.empty((draws, len(STRENGTHS)))
-    truth = np.empty(len(STRENGTHS))
-    for k, strength in enumerate(STRENGTHS):
-        before, share = _between(strength)
-        truth[k] = mean_gap_norm(cells.count, _mix(gap, before, share), norm)
-        noise = mean_gap_norm(cells.count, hits[k] - cells.prob, norm)
-        simulated[:, k] = noise + moved * _mix(spread, before, share)
-    observed = float(mean_gap_norm(cells.count, cells.hits - cells.prob, norm))
-    return ErrorCurve(observed, truth, simulated)
+    hits = np.concatenate(parts, axis=1)
+    simulated = np.stack([mean_gap_norm(cells.count, h - cells.prob, norm) for h in hits], axis=1)
+    gaps = (_mix(path.gap, *_between(strength)) for strength in STRENGTHS)
+    truth = np.array([mean_gap_norm(cells.count, gap, norm) for gap in gaps])
+    of_rows = np.array([_mix(path.spread, *_between(strength)) for strength in STRENGTHS])
+    if whole is None or whole is p:
+        observed = float(mean_gap_norm(cells.count, cells.hits - cells.prob, norm))
+    else:
+        observed = classwise_ece(whole, bins=bins, norm=norm)
+    return ErrorCurve(observed, truth, simulated, of_rows)
 
 
 @dataclass(frozen=True)
@@ -160,52 +171,88 @@ def _own_factors(p: Predictions, cells: _Cells, factor: Float64) -> Float64:
 
 @dataclass(frozen=True)
 class _Path:
-    """At strengths 0, 1 and 2 the gap of each cell and the spread of its rows; simulated hits.
+    """At strengths 0, 1 and 2 the gap of each cell, and the spread of its rows.
 
-    ``spread`` is the standard error of the true error that comes from the rows; ``hits`` has the
-    shape (strengths, draws, K, B).
+    ``spread`` is the standard error of the true error that comes from the rows.
     """
 
     gap: Float64
     spread: Float64
-    hits: Any
 
 
-def _simulate(
-    p: Predictions, cells: _Cells, factor: Float64, norm: float, draws: int, seed: tuple[int, int]
-) -> _Path:
-    """Draw the labels of all rows at each strength."""
-    num_classes, bins = cells.count.shape
-    size = num_classes * bins
+def _path(p: Predictions, cells: _Cells, factor: Float64, norm: float) -> _Path:
+    """The populations of the path, cell by cell; then what each row has in their errors."""
+    size, bins = cells.count.size, cells.count.shape[1]
     gap = np.zeros((3, size))
-    hits = np.zeros(len(STRENGTHS) * draws * size, dtype=np.int32)
-    block = np.arange(draws) * size
-    part = np.zeros((3, p.num_samples))
-    slope = _slope(cells, factor, norm)
-    rng = np.random.default_rng(seed)
-    for rows, probs, cell in _row_chunks(p, bins, columns=draws):
-        q = _tilted(probs, factor.ravel()[cell])
-        beyond = _normalised(np.maximum(2 * q - probs, 0))
-        lot, choice = rng.random((2, len(probs), draws))
-        drawn = []
-        for k, population in enumerate((probs, q, beyond)):
+    for _, probs, cell in _row_chunks(p, bins):
+        for k, population in enumerate(_populations(probs, factor.ravel()[cell])[1:], start=1):
             gap[k] += np.bincount(cell.ravel(), (population - probs).ravel(), size)
+    gap = gap.reshape(3, *cells.count.shape)
+    slope = gap_norm_slope(cells.count, gap[1], norm).ravel()
+    part = np.zeros((3, p.num_samples))
+    for rows, probs, cell in _row_chunks(p, bins):
+        for k, population in enumerate(_populations(probs, factor.ravel()[cell])[1:], start=1):
             part[k, rows] = (slope[cell] * (population - probs)).sum(axis=1)
-            label = _labels(population, lot)
-            drawn.append(np.take_along_axis(cell, label, axis=1) + block)
-        for k, strength in enumerate(STRENGTHS):
-            before, share = _between(strength)
-            chosen = np.where(choice < share, drawn[min(before + 1, 2)], drawn[before])
-            np.add.at(hits, chosen.ravel() + k * draws * size, np.int32(1))
-    spread = part.std(axis=1) * math.sqrt(p.num_samples)
-    shape = (num_classes, bins)
-    return _Path(gap.reshape(3, *shape), spread, hits.reshape(len(STRENGTHS), draws, *shape))
+    return _Path(gap, part.std(axis=1) * math.sqrt(p.num_samples))
 
 
-def _slope(cells: _Cells, factor: Float64, norm: float) -> Float64:
-    """Change of the true error with each cell's residual, at the population of strength 1."""
-    residual = cells.prob * (factor - 1)
-    return gap_norm_slope(cells.count, residual, norm).ravel()
+def _populations(probs: Float64, factor: Float64) -> tuple[Float64, Float64, Float64]:
+    """Probabilities at strengths 0, 1 and 2."""
+    q = _tilted(probs, factor)
+    return probs, q, _normalised(np.maximum(2 * q - probs, 0))
+
+
+def _simulated_hits(
+    p: Predictions, cells: _Cells, factor: Float64, draws: int, seed: tuple[int, int]
+) -> Float64:
+    """Labels of all rows drawn at each strength, by cell: (strengths, draws, K, B).
+
+    A label at a strength between two populations is drawn from one of them, so along the path it
+    changes at most twice. Hits are those at strength 0 and the changes, summed up.
+    """
+    num_classes, bins = cells.count.shape
+    changes = np.zeros((len(STRENGTHS), draws * num_classes * bins), dtype=np.float32)
+    rng = np.random.default_rng(seed)
+    rows = compiled_rows()
+    for _, probs, cell in _row_chunks(p, bins, columns=draws):
+        lots = rng.random((2, len(probs), draws))
+        uppers = np.cumsum(np.stack(_populations(probs, factor.ravel()[cell])), axis=2)
+        uppers[..., -1] = 1
+        if rows is None:
+            _add_changes(changes, cell, uppers, lots)
+        else:
+            draw_labels(rows, changes, cell, uppers, lots, STRENGTHS)
+    hits: Float64 = np.cumsum(changes, axis=0)
+    return hits.reshape(len(STRENGTHS), draws, num_classes, bins)
+
+
+def _add_changes(changes: Any, cell: Int, uppers: Float64, lots: Float64) -> None:
+    """Add the labels of a chunk of rows at strength 0, and their changes from there on.
+
+    ``uppers`` are the upper ends of the classes, cumulative probabilities, of three populations;
+    ``lots`` are random numbers: of the label, and of the strength at which it changes.
+    """
+    lot, choice = lots
+    draws = lot.shape[1]
+    block = np.arange(draws) * (changes.shape[1] // draws)
+    labels = [_labels(upper, lot) for upper in uppers]
+    drawn = [np.take_along_axis(cell, label, axis=1) + block for label in labels]
+    _tally(changes, 0, drawn[0].ravel())
+    for before, after, start in ((drawn[0], drawn[1], 0), (drawn[1], drawn[2], 1)):
+        moved = before != after
+        at = np.searchsorted(STRENGTHS, start + choice[moved], side="right")
+        for k in range(1, len(STRENGTHS)):
+            now = at == k
+            _tally(changes, k, after[moved][now])
+            _tally(changes, k, before[moved][now], sign=-1)
+
+
+def _tally(changes: Any, strength: int, place: Int, *, sign: int = 1) -> None:
+    """Count places of one strength: densely if many, one by one if few."""
+    if len(place) > changes.shape[1] // 8:
+        changes[strength] += sign * np.bincount(place, minlength=changes.shape[1])
+    else:
+        np.add.at(changes[strength], place, np.float32(sign))
 
 
 def _tilted(probs: Float64, factor: Float64) -> Float64:
@@ -217,28 +264,26 @@ def _normalised(weight: Float64) -> Float64:
     return normalised
 
 
-def _labels(probs: Float64, lot: Float64) -> Int:
-    """The class in which each lot falls, (rows, draws): one search through all rows at once."""
-    size, num_classes = probs.shape
+def _labels(upper: Float64, lot: Float64) -> Int:
+    """The class drawn by each random number, (rows, draws), in one search over all rows."""
+    size, num_classes = upper.shape
     number = np.arange(size)[:, None]
-    upper = np.cumsum(probs, axis=1)
-    upper[:, -1] = 1
     place = np.searchsorted((upper + number).ravel(), (lot + number).ravel())
     label: Int = np.clip(place.reshape(lot.shape) - number * num_classes, 0, num_classes - 1)
     return label
 
 
 def _between(strength: float) -> tuple[int, float]:
-    """The whole strength at or below, and the share of the next one."""
+    """The integer strength at or below, and the fraction towards the next one."""
     return int(strength), strength - int(strength)
 
 
 def _mix(values: Float64, before: int, share: float) -> Any:
-    """Values at the strengths 0, 1 and 2, mixed."""
+    """Values interpolated between the strengths 0, 1 and 2."""
     return (1 - share) * values[before] + share * values[min(before + 1, 2)]
 
 
 def _batches(draws: int, cells: _Cells) -> list[int]:
-    """Numbers of draws whose counts fit the memory."""
+    """Batch sizes of draws whose counts fit into memory."""
     most = max(1, COUNT_ELEMENTS // (len(STRENGTHS) * cells.count.size))
     return [min(most, draws - start) for start in range(0, draws, most)]

@@ -7,30 +7,32 @@ P(correct | c) = c + strength * g(c).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from calibrant._core.arrays import Float64, Int
-from calibrant.inference._bootstrap import (
-    accuracy_bounds,
-    bootstrap_bounds,
-    resampled_rows,
-)
+from calibrant.inference._bootstrap import accuracy_bounds, bootstrap_bounds
+from calibrant.inference._clusters import scaled
 from calibrant.inference._curves import ErrorCurve
+from calibrant.inference._paths import Path, path_of
 from calibrant.inference._resampling import STRENGTHS, Bounds, Resampling
 from calibrant.metrics import METRICS
-from calibrant.metrics._binning import Binning, bin_sums
+from calibrant.metrics._binning import bin_sums
 from calibrant.metrics._estimators import Estimator, population
 from calibrant.metrics._sample import Ranked, Sample
+from calibrant.metrics._simulated import Replicates, Simulated
 
 # Where the model expects fewer errors (or right answers) than the first, or one bin holds more than
 # the second share of all samples, calibration errors must allow for the bounds of the accuracy.
 FEW_EXPECTED = 5.0
 ONE_BIN = 0.95
-# Replicates of what a calibrated population would show: it varies little.
+# Elements of a batch of replicates; a replicate counts at least as the grid of smooth ECE.
+BATCH_ELEMENTS, LEAST_CELLS = 1 << 20, 1 << 12
+# Simulated of what a calibrated population would show: it varies little.
 FLOOR_REPLICATES = 200
 
 
@@ -47,61 +49,126 @@ def estimators_of(
 
 
 def error_curves(
-    sample: Sample, estimators: Mapping[str, Estimator], resampling: Resampling
+    sample: Sample,
+    estimators: Mapping[str, Estimator],
+    resampling: Resampling,
+    *,
+    whole: Sample | None = None,
 ) -> dict[str, ErrorCurve]:
     """Simulate each estimator along its path of populations.
+
+    ``whole`` has the observed values where ``sample`` is only what it is worth.
 
     Samples are drawn by their place in the source, so that two models that say much the same are
     simulated with much the same random numbers.
     """
     if not estimators:
         return {}
-    ranked, entry = sample.ranked, _entries(sample)
-    families = {e.family for e in estimators.values()}
-    chances = {family: _chances(ranked, *family) for family in families}
-    lots = np.random.default_rng((resampling.seed, 1))
+    ranked = sample.ranked
+    observed = ranked if whole is None else worth(whole, sample)
+    lots = (partial(along, ranked, drawn, lot) for drawn, lot in _draws(sample, resampling))
+    return curves_along(ranked, observed, estimators, lots)
 
-    def evaluate(rows: Int) -> list[list[float]]:
-        drawn = entry[rows]
-        count = np.bincount(drawn, minlength=len(ranked.count)).astype(np.float64)
-        lot = lots.random(len(drawn))  # the same at each strength
 
-        def resample(chance: Float64) -> Ranked:
-            hits = np.bincount(drawn[lot < chance[drawn]], minlength=len(count))
-            return Ranked(ranked.confidence, count, hits.astype(np.float64))
-
-        found = []
-        for k in range(len(STRENGTHS)):
-            resamples = {family: resample(chance[k]) for family, chance in chances.items()}
-            found.append([e.statistic(resamples[e.family]) for e in estimators.values()])
-        return found
-
-    drawn_rows = resampled_rows(len(entry), resampling.draws, resampling.seed)
-    simulated = np.array([evaluate(rows) for rows in drawn_rows])
+def curves_along(
+    ranked: Ranked,
+    observed: Ranked,
+    estimators: Mapping[str, Estimator],
+    lots: Iterable[Callable[[Path], Replicates]],
+) -> dict[str, ErrorCurve]:
+    """The curve of each estimator. Each of ``lots`` makes the replicates that it has of a path."""
+    families = dict.fromkeys(e.family for e in estimators.values())
+    paths = {family: path_of(ranked, *family) for family in families}
+    parts: dict[str, list[Float64]] = {name: [] for name in estimators}
+    for lot in lots:
+        for family, path in paths.items():
+            replicates = lot(path)
+            for name, e in estimators.items():
+                if e.family == family:
+                    parts[name].append(e.batched(replicates))
 
     def truth(e: Estimator) -> Float64:
-        return np.array([e.population(population(ranked, c)) for c in chances[e.family]])
+        chances = paths[e.family].populations()
+        return np.array([e.population(population(ranked, chance)) for chance in chances])
 
     return {
-        name: ErrorCurve(e.statistic(ranked), truth(e), simulated[:, :, k])
-        for k, (name, e) in enumerate(estimators.items())
+        name: ErrorCurve(e.statistic(observed), truth(e), np.concatenate(parts[name]))
+        for name, e in estimators.items()
     }
 
 
+def _draws(sample: Sample, resampling: Resampling) -> Iterator[tuple[Int, Float64]]:
+    """Yield the entries drawn into replicates, and a lot for each, in batches (R, N)."""
+    entry = entries_of(sample)
+    rows, lots = (np.random.default_rng(s) for s in (resampling.seed, (resampling.seed, 1)))
+    step = max(1, BATCH_ELEMENTS // max(len(entry), LEAST_CELLS))
+    for start in range(0, resampling.draws, step):
+        shape = min(step, resampling.draws - start), len(entry)
+        yield entry[rows.integers(0, len(entry), shape)], lots.random(shape)
+
+
+def along(ranked: Ranked, drawn: Int, lot: Float64, path: Path) -> Simulated:
+    """Outcomes of the drawn samples: right where the lot is below the chance of being right."""
+    calibrated, full, beyond = (chance[drawn] for chance in path.knots)
+    first = lot < calibrated
+    passed, later = first != (lot < full), first != (lot < beyond)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # The strength at which the chance passes the lot; not reached, it is past the last one.
+        at = np.where(
+            passed,
+            (lot - calibrated) / (full - calibrated),
+            np.where(later, 1 + (lot - full) / (beyond - full), np.inf),
+        )
+    change = np.searchsorted(STRENGTHS, at.ravel(), side="left").reshape(at.shape)
+    return Simulated(ranked.confidence, drawn, first, change, len(STRENGTHS))
+
+
 def grid_bounds(
-    sample: Sample, estimators: Mapping[str, Estimator], resampling: Resampling
+    sample: Sample,
+    estimators: Mapping[str, Estimator],
+    resampling: Resampling,
+    *,
+    whole: Sample | None = None,
 ) -> dict[str, Bounds]:
     """Intervals of calibration errors of the top label by test inversion."""
-    above = {name: e.excess if e.floor else e for name, e in estimators.items()}
-    curves = error_curves(sample, above, resampling)
-    unseen = unseen_populations(sample.ranked, resampling.level)
-    found = {}
-    for name, e in estimators.items():
-        bounds = curves[name].bounds(resampling.level)
-        if e.floor:
-            bounds = _with_floor(sample, e, curves[name], bounds, resampling)
+    return bounds_of_curves(
+        sample.ranked,
+        estimators,
+        resampling.level,
+        lambda every: error_curves(sample, every, resampling, whole=whole),
+        lambda e, curve, bounds: _with_floor(sample, e, curve, bounds, resampling),
+    )
+
+
+def bounds_of_curves(
+    ranked: Ranked,
+    estimators: Mapping[str, Estimator],
+    level: float,
+    simulate: Callable[[Any], Any],
+    with_floor: Callable[[Estimator, ErrorCurve, Bounds], Bounds] | None = None,
+) -> dict[str, Bounds]:
+    """Intervals of calibration errors, given what simulates the curves of estimators.
+
+    An error that is never below another one, as the largest gap is never below the mean gap, has
+    bounds that are not below the other's either.
+    """
+    simulated = {name: e.excess or e for name, e in estimators.items()}
+    least = {(name, "least"): e.at_least for name, e in estimators.items() if e.at_least}
+    every: Any = {**simulated, **least}
+    curves: Any = simulate(every)
+    unseen = unseen_populations(ranked, level)
+
+    def bounds_of(key: Any, e: Estimator) -> Bounds:
+        bounds = curves[key].bounds(level)
+        if e.excess and with_floor:
+            bounds = with_floor(e, curves[key], bounds)
         errors = [e.population(one) for one in unseen]
-        found[name] = e.back(min([bounds[0], *errors])), e.back(max([bounds[1], *errors]))
+        return e.back(min([bounds[0], *errors])), e.back(max([bounds[1], *errors]))
+
+    found = {name: bounds_of(name, e) for name, e in estimators.items()}
+    for (name, _), e in least.items():
+        other = bounds_of((name, "least"), e)
+        found[name] = max(found[name][0], other[0]), max(found[name][1], other[1])
     return found
 
 
@@ -125,7 +192,7 @@ def _with_floor(
 
 
 def unseen_populations(ranked: Ranked, level: float) -> list[Ranked]:
-    """The same confidences, with accuracy at the ends of its interval and as near as it comes.
+    """The same confidences, with the accuracy at the ends of its interval.
 
     Only where multiples of the observed gaps leave out what the data allow. 30 right answers at a
     confidence of 99 % do not rule out an accuracy of 90 %, but no multiple of their gap of 1 %
@@ -139,14 +206,8 @@ def unseen_populations(ranked: Ranked, level: float) -> list[Ranked]:
     return [_with_accuracy(ranked, a) for a in (low, high, min(max(stated, low), high))]
 
 
-def gaps_of(ranked: Ranked, bins: int, binning: Binning) -> Float64:
-    """Accuracy minus confidence of the bin of each distinct confidence."""
-    sums = bin_sums(ranked, bins, binning)
-    return np.repeat(sums.gap, np.diff(sums.cuts))
-
-
 def _with_accuracy(ranked: Ranked, accuracy: float) -> Ranked:
-    """A population of this accuracy: the chances of being right, or of being wrong, all shrunk."""
+    """A population of this accuracy: all probabilities of being right, or wrong, are shrunk."""
     chance, stated = ranked.confidence, ranked.mean_confidence
     if accuracy < stated:
         chance = chance * (accuracy / stated)
@@ -155,7 +216,12 @@ def _with_accuracy(ranked: Ranked, accuracy: float) -> Ranked:
     return population(ranked, chance)
 
 
-def _entries(sample: Sample) -> Int:
+def worth(whole: Sample, sample: Sample) -> Ranked:
+    """The whole data, counted as the samples that they are worth."""
+    return scaled(whole.ranked, len(sample.order), len(whole.order))
+
+
+def entries_of(sample: Sample) -> Int:
     """For each sample, in the order of the source, its entry among the distinct confidences."""
     group = np.arange(len(sample.order))
     if sample.starts is not None:
@@ -163,9 +229,3 @@ def _entries(sample: Sample) -> Int:
     entry = np.empty_like(group)
     entry[sample.order] = group
     return entry
-
-
-def _chances(ranked: Ranked, bins: int, binning: Binning) -> Float64:
-    """P(correct | c) at each confidence, for each strength: (strengths, confidences)."""
-    gap = gaps_of(ranked, bins, binning)
-    return np.clip(ranked.confidence + STRENGTHS[:, None] * gap, 0, 1)

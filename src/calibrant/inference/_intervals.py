@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from calibrant._core.arrays import together
 from calibrant.inference._bootstrap import accuracy_bounds, bootstrap_bounds
 from calibrant.inference._classwise import classwise_bounds
+from calibrant.inference._clusters import expanded, proportion_bounds, thinned
+from calibrant.inference._gap import mean_gap_bounds
 from calibrant.inference._grid import estimators_of, grid_bounds
 from calibrant.inference._resampling import Bounds, Resampling
 from calibrant.metrics import METRICS, get_metric
@@ -52,19 +55,25 @@ def intervals(
     (0.8, 0.67, 0.888)
     """
     resampling = Resampling(level, replicates, seed)
+    of_class = [name for name in names if METRICS[name].view == "positive class"]
+    if of_class and isinstance(p, Predictions):
+        how: dict[str, Any] = {"options": options, **vars(resampling)}
+        rest = [name for name in names if name not in of_class]
+        found = intervals(p.positive_class(), of_class, **how) | intervals(p, rest, **how)
+        return {name: found[name] for name in names}
     values = evaluate(p, functions_of(names, options or {}))
     work = _Work(p, Sample.of(p), options or {}, resampling)
     bounds = dict.fromkeys(names, (math.nan, math.nan))
-    for method, make in METHODS.items():
-        chosen = [name for name in names if METRICS[name].interval == method]
-        if chosen:
-            bounds |= make(work, chosen)
-    return {name: Interval(values[name], *_in_range(name, bounds[name]), level) for name in names}
+    chosen = {m: [name for name in names if METRICS[name].interval == m] for m in METHODS}
+    jobs = [partial(METHODS[m], work, some) for m, some in chosen.items() if some]
+    for some_bounds in together(jobs):
+        bounds |= some_bounds
+    return {name: Interval(values[name], *in_range(name, bounds[name]), level) for name in names}
 
 
 @dataclass(frozen=True)
 class _Work:
-    """What every way of making intervals is given."""
+    """The input of every interval method."""
 
     p: Predictions | Confidences
     sample: Sample
@@ -73,12 +82,31 @@ class _Work:
 
     @property
     def single(self) -> bool:
-        """Whether there is one sample only, which no resample changes."""
-        return len(self.sample.weight) == 1
+        """Whether there is only one sample, so that resampling changes nothing."""
+        return self.p.belonging.num_units(len(self.sample.weight)) == 1
+
+    def accuracy_bounds(self) -> Bounds:
+        """Wilson interval of the accuracy, of as many samples as there are or as they are worth."""
+        if self.p.clusters is None and self.p.weights is None:
+            return accuracy_bounds(self.sample.ranked, self.resampling.level)
+        return proportion_bounds(self.p, self.resampling.level)
+
+    def thinned(self, *, classwise: bool = False) -> Predictions | Confidences:
+        """As many independent samples as these are worth."""
+        return thinned(self.p, self.resampling.seed, classwise=classwise)
+
+    @property
+    def widened(self) -> Resampling:
+        """The resampling at the level that the number of clusters asks for."""
+        units = self.p.belonging.num_units(len(self.p))
+        level = self.resampling.level
+        return replace(
+            self.resampling, level=level if self.p.clusters is None else expanded(level, units)
+        )
 
 
 def _exact(work: _Work, names: list[str]) -> dict[str, Bounds]:
-    return dict.fromkeys(names, accuracy_bounds(work.sample.ranked, work.resampling.level))
+    return dict.fromkeys(names, work.accuracy_bounds())
 
 
 def _bootstrap(work: _Work, names: list[str]) -> dict[str, Bounds]:
@@ -86,7 +114,7 @@ def _bootstrap(work: _Work, names: list[str]) -> dict[str, Bounds]:
         return {}
     found = bootstrap_bounds(work.sample, functions_of(names, work.options), work.resampling)
     if work.sample.ranked.accuracy in (0, 1):
-        ends = accuracy_bounds(work.sample.ranked, work.resampling.level)
+        ends = work.accuracy_bounds()
         for name in names:
             unranked = METRICS[name].unranked
             if unranked is not None:
@@ -94,31 +122,39 @@ def _bootstrap(work: _Work, names: list[str]) -> dict[str, Bounds]:
     return found
 
 
+def _gap(work: _Work, names: list[str]) -> dict[str, Bounds]:
+    return dict.fromkeys(names, mean_gap_bounds(work.p, work.resampling.level))
+
+
 def _grid(work: _Work, names: list[str]) -> dict[str, Bounds]:
     if work.single:
         return {}
     estimators = estimators_of(names, work.options, work.sample.ranked)
-    return grid_bounds(work.sample, estimators, work.resampling)
+    part = work.thinned()
+    sample = work.sample if part is work.p else Sample.of(part)
+    return grid_bounds(sample, estimators, work.widened, whole=work.sample)
 
 
 def _rows(work: _Work, names: list[str]) -> dict[str, Bounds]:
-    if work.single or not isinstance(work.p, Predictions):
+    part = work.thinned(classwise=True)
+    if work.single or not isinstance(work.p, Predictions) or not isinstance(part, Predictions):
         return {}
     return {
-        name: classwise_bounds(work.p, work.resampling, **work.options.get(name, {}))
+        name: classwise_bounds(part, work.widened, whole=work.p, **work.options.get(name, {}))
         for name in names
     }
 
 
 METHODS: dict[str, Callable[[_Work, list[str]], dict[str, Bounds]]] = {
     "exact": _exact,
+    "gap": _gap,
     "bootstrap": _bootstrap,
     "grid": _grid,
     "rows": _rows,
 }
 
 
-def _in_range(name: str, bounds: Bounds) -> Bounds:
+def in_range(name: str, bounds: Bounds) -> Bounds:
     """Bounds cut off at the ends of the metric's range."""
     low, high = (float(np.clip(x, METRICS[name].low, METRICS[name].high)) for x in bounds)
     return low, high

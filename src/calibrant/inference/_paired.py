@@ -1,41 +1,31 @@
 """Differences between models on the same samples.
 
 Averages and rankings are compared by the bootstrap standard error of their difference, accuracies
-by the exact test of McNemar. Calibration errors need more: sampling noise pushes each estimate up,
-and pushes a sharp model up by another amount than a blunt one. So each estimate is compared with
-what it would be if the model's true error were e (its ``ErrorCurve``), and the interval holds the
-differences of those pairs of true errors under which both estimates are not surprising.
+by the exact test of McNemar, calibration errors by what each estimate would be if the true error
+were e (``_biased``). P-values are corrected by Holm's method, and so are the intervals: one that
+excludes 0 belongs to a significant difference, and the reverse.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from calibrant._core.arrays import Float64
+from calibrant.inference._biased import BiasedErrors, by_true_errors, largest_effects
 from calibrant.inference._bootstrap import resample_weights
-from calibrant.inference._classwise import classwise_curve
-from calibrant.inference._curves import ErrorCurve
-from calibrant.inference._grid import error_curves, estimators_of, gaps_of
+from calibrant.inference._clusters import Clusters, cluster_sums, mean_one
 from calibrant.inference._intervals import evaluate, functions_of
+from calibrant.inference._paired_test import PairedTest, by_standard_error
 from calibrant.inference._resampling import Bounds, Resampling
 from calibrant.metrics import METRICS
-from calibrant.metrics._classwise import mean_gap_norm, resampled_classwise_cells
-from calibrant.metrics._estimators import Estimator
-from calibrant.metrics._sample import Ranked, Sample
+from calibrant.metrics._sample import Sample
 from calibrant.predictions import Confidences, Predictions
-
-# True errors tried for each of two models, within so many standard deviations of its estimate.
-ERRORS_TRIED = 161
-REACH = 6.0
-# The correlation of two estimates needs fewer replicates than the tails of one.
-CORRELATION_REPLICATES = 300
-LARGEST_CORRELATION = 0.9999
 
 Models = Mapping[str, Predictions | Confidences]
 
@@ -47,7 +37,8 @@ class Difference:
     ``value`` is the difference of the two estimates. ``low``, ``high`` and the two-sided
     ``p_value`` are about the population; for calibration errors they allow for the bias of each
     estimate, so ``value`` can lie outside. ``adjusted`` is the p-value corrected for all
-    comparisons of the table (Holm).
+    comparisons of the table (Holm). ``low`` and ``high`` are corrected in the same way: they
+    exclude 0 exactly where ``adjusted`` is below 1 - ``level``.
     """
 
     metric: str
@@ -72,42 +63,62 @@ def paired_differences(
     seed: int = 0,
 ) -> tuple[dict[str, dict[str, float]], list[Difference]]:
     """Values by model and metric, and all pairwise differences from common resamples."""
-    resampling, options = Resampling(level, replicates, seed), options or {}
+    resampling = Resampling(level, replicates, seed)
+    values, tests = paired_tests(models, names, resampling, options=options)
+    return values, differences_of(tests, level)
+
+
+Key = tuple[str, str, str]
+
+
+def paired_tests(
+    models: Models,
+    names: Sequence[str],
+    resampling: Resampling,
+    *,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> tuple[dict[str, dict[str, float]], dict[Key, tuple[float, PairedTest]]]:
+    """Values by model and metric; the difference and its test by both models and metric."""
+    options = options or {}
     functions = functions_of(names, options)
     values = {model: evaluate(p, functions) for model, p in models.items()}
-    plain = {k: f for k, f in functions.items() if METRICS[k].interval == "bootstrap"}
+    plain = {k: f for k, f in functions.items() if METRICS[k].interval in ("bootstrap", "gap")}
     biased = [name for name in names if METRICS[name].plug_in]
     drawn = {model: _resampled(p, plain, resampling) for model, p in models.items()}
+    effects = largest_effects(models) if biased else (1.0, 1.0)
     errors = {
-        model: _BiasedErrors.of(p, biased, options, resampling) for model, p in models.items()
+        model: BiasedErrors.of(p, biased, options, resampling, effects)
+        for model, p in models.items()
     }
 
-    def compare(first: str, second: str, name: str) -> Difference:
+    def compare(first: str, second: str, name: str) -> tuple[float, PairedTest]:
         gap = values[first][name] - values[second][name]
         if METRICS[name].interval == "exact":
-            found = _by_discordant_pairs(models[first], models[second], level)
-        elif name in plain:
+            return gap, _by_discordant_pairs(models[first], models[second])
+        if name in plain:
             varied = drawn[first][name] - drawn[second][name]
-            found = _by_standard_error(gap, varied, level, len(models[first]))
-        else:
-            found = _by_true_errors(errors[first], errors[second], name, level)
-        return Difference(
-            name, first, second, gap, *found.bounds, found.error, found.p_value, level=level
-        )
+            units = models[first].belonging.num_units(len(models[first]))
+            return gap, by_standard_error(gap, varied, units)
+        return gap, by_true_errors(errors[first], errors[second], name)
 
+    keys = [(*pair, name) for pair in combinations(models, 2) for name in names]
     with np.errstate(invalid="ignore"):  # two infinite losses have no difference: NaN
-        found = [compare(*pair, name) for pair in combinations(models, 2) for name in names]
-    adjusted = holm([difference.p_value for difference in found])
-    return values, [replace(d, adjusted=p) for d, p in zip(found, adjusted, strict=True)]
+        return values, {key: compare(*key) for key in keys}
 
 
-@dataclass(frozen=True)
-class _Found:
-    """What a test of one difference found."""
-
-    bounds: Bounds
-    error: float
-    p_value: float
+def differences_of(tests: Mapping[Key, tuple[float, PairedTest]], level: float) -> list[Difference]:
+    """The differences, with p-values and intervals corrected for all of them (Holm)."""
+    p_values = [one.p_value for _, one in tests.values()]
+    corrected = zip(holm(p_values), holm_levels(p_values, 1 - level), strict=True)
+    with np.errstate(invalid="ignore"):
+        return [
+            Difference(
+                name, first, second, gap, *one.bounds(alpha), one.error, one.p_value, p, level
+            )
+            for ((first, second, name), (gap, one)), (p, alpha) in zip(
+                tests.items(), corrected, strict=True
+            )
+        ]
 
 
 # --- averages and rankings --------------------------------------------------------------------
@@ -137,194 +148,72 @@ def _on_resamples(
         return [f(drawn[id(sample)]) for sample, f in functions.values()]
 
     rows: list[list[float]] = []
-    for weights in resample_weights(len(order), resampling.replicates, resampling.seed):
-        rows += map(evaluate, weights[:, order])
+    first = next(iter(functions.values()))[0]
+    batches = resample_weights(
+        len(order), resampling.replicates, resampling.seed, clusters=Clusters.of(first.source)
+    )
+    for weights in batches:
+        rows += map(evaluate, weights[:, order] * first.weight)
     return dict(zip(functions, np.array(rows).T, strict=True))
-
-
-def _by_standard_error(gap: float, drawn: Float64, level: float, size: int) -> _Found:
-    from scipy.special import ndtr, ndtri
-
-    drawn = drawn[~np.isnan(drawn)]
-    error = float(drawn.std(ddof=1)) if len(drawn) > 1 else math.nan
-    z = float(ndtri((1 + level) / 2))
-    if math.isnan(gap) or math.isnan(error):
-        p_value = math.nan
-    elif error == 0:  # the same difference in every resample: as unlikely as N equal signs
-        p_value = 1.0 if gap == 0 else min(1.0, 2.0 ** (1 - size))
-    else:
-        p_value = float(2 * ndtr(-abs(gap) / error))
-    return _Found((gap - z * error, gap + z * error), error, p_value)
 
 
 # --- accuracy ---------------------------------------------------------------------------------
 
 
+def _by_cluster_sums(
+    first: Predictions | Confidences, second: Predictions | Confidences
+) -> PairedTest:
+    """The t-test of the difference by clusters: what samples of one cluster say is one thing.
+
+    Reference: Obuchowski (1998), On the comparison of correlated proportions for clustered data,
+    Statistics in Medicine 17, 1495-1507.
+    """
+    from scipy.special import stdtr, stdtrit
+
+    weight, units = mean_one(first), first.belonging.num_units(len(first))
+    gain = first.correct.astype(np.float64) - second.correct
+    gap = float(weight @ gain) / len(gain)
+    sums = cluster_sums(first, weight * (gain - gap))
+    if not gain.any():
+        return PairedTest(0.0, 1.0, lambda _: (0.0, 0.0))
+    error = math.sqrt(units / max(units - 1, 1) * float(sums @ sums)) / len(gain)
+    if units < 2 or error == 0:  # noqa: PLR2004
+        return PairedTest(error, 1.0, lambda _: (-1.0, 1.0), gap)
+    p_value = float(2 * stdtr(units - 1, -abs(gap) / error))
+
+    def bounds(level: float) -> Bounds:
+        reach = float(stdtrit(units - 1, (1 + level) / 2)) * error
+        return max(gap - reach, -1.0), min(gap + reach, 1.0)
+
+    return PairedTest(error, p_value, bounds, gap)
+
+
 def _by_discordant_pairs(
-    first: Predictions | Confidences, second: Predictions | Confidences, level: float
-) -> _Found:
+    first: Predictions | Confidences, second: Predictions | Confidences
+) -> PairedTest:
     """The exact test on samples that only one of the models gets right.
 
     References: McNemar (1947), doi:10.1007/BF02295996; the interval, with one pair added to each
-    side: Bonett and Price (2012), doi:10.3102/1076998611411915. Where the exact test cannot tell,
-    the interval reaches 0.
+    side: Bonett and Price (2012), doi:10.3102/1076998611411915. Where it and the exact test
+    disagree about 0, the test decides.
     """
-    from scipy.special import ndtri
-    from scipy.stats import binom
+    from scipy.special import bdtr, ndtri
 
+    if first.clusters is not None or first.weights is not None:
+        return _by_cluster_sums(first, second)
     a, b = first.correct.astype(bool), second.correct.astype(bool)
     size, won, lost = len(a), int((a & ~b).sum()), int((b & ~a).sum())
-    p_value = min(1.0, 2 * float(binom.cdf(min(won, lost), won + lost, 0.5)))
+    p_value = min(1.0, 2 * float(bdtr(min(won, lost), won + lost, 0.5)))
     if won + lost == 0:
-        return _Found((0.0, 0.0), 0.0, p_value)
+        return PairedTest(0.0, p_value, lambda _: (0.0, 0.0))
     gap = (won - lost) / (size + 2)
     error = math.sqrt((won + lost + 2) / (size + 2) - gap**2) / math.sqrt(size + 2)
-    z = float(ndtri((1 + level) / 2))
-    low, high = gap - z * error, gap + z * error
-    if p_value >= 1 - level:
-        low, high = min(low, 0.0), max(high, 0.0)
-    return _Found((max(low, -1.0), min(high, 1.0)), error, p_value)
 
+    def bounds(level: float) -> Bounds:
+        reach = float(ndtri((1 + level) / 2)) * error
+        return max(gap - reach, -1.0), min(gap + reach, 1.0)
 
-# --- calibration errors -----------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _BiasedErrors:
-    """Calibration errors of one model: their curves, and how they vary with the samples.
-
-    ``varied`` are values on resamples common to all models, with gaps as strong as estimated.
-    ``back`` leads from the scale of a curve to that of the metric.
-    """
-
-    curves: Mapping[str, ErrorCurve]
-    varied: Mapping[str, Float64]
-    back: Mapping[str, Callable[[float], float]]
-
-    @classmethod
-    def of(
-        cls,
-        p: Predictions | Confidences,
-        names: Sequence[str],
-        options: Mapping[str, Mapping[str, Any]],
-        resampling: Resampling,
-    ) -> _BiasedErrors:
-        sample = Sample.of(p)
-        fewer = replace(resampling, replicates=min(resampling.replicates, CORRELATION_REPLICATES))
-        estimators = estimators_of(names, options, sample.ranked)
-        curves = error_curves(sample, estimators, resampling)
-        statistics = {
-            name: (_centred(sample, e, curves[name]), _of_ranked(e.statistic))
-            for name, e in estimators.items()
-        }
-        varied = _on_resamples(statistics, fewer)
-        back = {name: e.back for name, e in estimators.items()}
-        for name in names:
-            if METRICS[name].interval == "rows" and isinstance(p, Predictions):
-                chosen = options.get(name, {})
-                curves[name] = classwise_curve(p, resampling, **chosen)
-                varied[name] = _varied_classwise(p, curves[name], fewer, **chosen)
-                back[name] = float
-        return cls(curves, varied, back)
-
-
-def _of_ranked(statistic: Callable[[Ranked], float]) -> Callable[[Sample], float]:
-    return lambda sample: statistic(sample.ranked)
-
-
-def _centred(sample: Sample, e: Estimator, curve: ErrorCurve) -> Sample:
-    """The sample with its gaps as strong as the curve says, for resampling.
-
-    Resampling the data as they are would vary noise that was observed as if it were real.
-    """
-    gap = gaps_of(sample.ranked, *e.family)
-    if sample.starts is not None:
-        gap = np.repeat(gap, np.diff(np.append(sample.starts, len(sample.order))))
-    return replace(sample, correct=sample.correct - (1 - min(curve.strength, 1.0)) * gap)
-
-
-def _varied_classwise(
-    p: Predictions, curve: ErrorCurve, resampling: Resampling, *, bins: int = 15, norm: float = 1
-) -> Float64:
-    """As ``_centred``, cell by cell of class and bin."""
-    everyone = np.ones((1, p.num_samples), dtype=np.float32)
-    count, residual = resampled_classwise_cells(p, everyone, bins=bins)
-    taken = (1 - min(curve.strength, 1.0)) * residual / np.where(count > 0, count, 1)
-    elements = p.num_classes * bins
-    batches = resample_weights(
-        p.num_samples, resampling.replicates, resampling.seed, elements=elements
-    )
-    parts = []
-    for weights in batches:
-        drawn_count, drawn = resampled_classwise_cells(p, weights.astype(np.float32), bins=bins)
-        parts.append(mean_gap_norm(drawn_count, drawn - taken * drawn_count, norm))
-    return np.concatenate(parts)
-
-
-def _by_true_errors(first: _BiasedErrors, second: _BiasedErrors, name: str, level: float) -> _Found:
-    """Likelihood-ratio test and interval over pairs of true errors.
-
-    For each pair the two estimates have an expected value (from their curves) and a covariance.
-    Twice the log-likelihood ratio of a difference, against the best pair, is compared with a
-    chi-squared variable of one degree of freedom.
-    """
-    from scipy.special import chdtrc, chdtri
-
-    a, b = first.curves[name], second.curves[name]
-    if not (a.defined and b.defined):
-        return _Found((math.nan, math.nan), math.nan, math.nan)
-    if a.observed == b.observed and np.array_equal(first.varied[name], second.varied[name]):
-        return _Found((0.0, 0.0), 0.0, 1.0)
-    tried = _errors_tried(a, b)
-    correlation = _correlation(first.varied[name], second.varied[name])
-    distance, error = _distances(a, b, tried, correlation)
-    ratio = distance - distance.min()
-    p_value = float(chdtrc(1, np.diagonal(ratio).min()))
-    back = np.array([first.back[name](error) for error in tried])
-    differences = (back[:, None] - back)[ratio <= chdtri(1, 1 - level)]
-    low, high = float(differences.min()), float(differences.max())
-    if p_value >= 1 - level:
-        low, high = min(low, 0.0), max(high, 0.0)
-    return _Found((low, high), error, p_value)
-
-
-def _errors_tried(a: ErrorCurve, b: ErrorCurve) -> Float64:
-    """True errors from the least to the largest that either estimate allows for."""
-    ends = []
-    for curve in (a, b):
-        reach = REACH * float(curve.noise.max())
-        ends += [
-            replace(curve, observed=curve.observed + move).estimate for move in (-reach, reach)
-        ]
-    return np.linspace(min(ends), max(ends), ERRORS_TRIED)
-
-
-def _correlation(first: Float64, second: Float64) -> float:
-    """Correlation of two estimates over common resamples; 0 where one does not vary."""
-    kept = ~(np.isnan(first) | np.isnan(second))
-    x, y = first[kept], second[kept]
-    if len(x) < 3 or not (x.std() and y.std()):  # noqa: PLR2004 - two points always correlate
-        return 0.0
-    found = float(np.corrcoef(x, y)[0, 1])
-    return min(max(found, -LARGEST_CORRELATION), LARGEST_CORRELATION)
-
-
-def _distances(
-    a: ErrorCurve, b: ErrorCurve, tried: Float64, correlation: float
-) -> tuple[Float64, float]:
-    """Squared Mahalanobis distance of the estimates from what each pair of true errors leads to.
-
-    With it the standard error of the difference at the likeliest pair. Infinite where a true error
-    is impossible.
-    """
-    (mean_a, sd_a), (mean_b, sd_b) = a.expected(tried), b.expected(tried)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        x, y = (a.observed - mean_a) / sd_a, (b.observed - mean_b) / sd_b
-        square = x[:, None] ** 2 - 2 * correlation * x[:, None] * y + y**2
-    distance = np.where(np.isfinite(square), square / (1 - correlation**2), np.inf)
-    i, j = np.unravel_index(int(distance.argmin()), distance.shape)
-    variance = sd_a[i] ** 2 + sd_b[j] ** 2 - 2 * correlation * sd_a[i] * sd_b[j]
-    return distance, math.sqrt(max(float(variance), 0.0))
+    return PairedTest(error, p_value, bounds, gap)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -342,3 +231,24 @@ def holm(p_values: Sequence[float]) -> list[float]:
     scaled = values[order] * np.arange(len(order), 0, -1)
     adjusted[order] = np.minimum(np.maximum.accumulate(scaled), 1)
     return adjusted.tolist()
+
+
+def holm_levels(p_values: Sequence[float], alpha: float) -> list[float]:
+    """The level at which Holm's method judges each p-value; NaN counts as no test.
+
+    The smallest of m is compared with alpha / m, the next with alpha / (m - 1), and so on until one
+    is not below its level: all that are left stay with that one's.
+
+    >>> holm_levels([0.01, 0.04, 0.03], 0.06)
+    [0.02, 0.03, 0.03]
+    """
+    values = np.asarray(p_values, dtype=np.float64)
+    levels = np.full(len(values), alpha)
+    tested = np.flatnonzero(~np.isnan(values))
+    order = tested[np.argsort(values[tested], kind="stable")]
+    step = alpha / np.arange(len(order), 0, -1)
+    kept = np.flatnonzero(values[order] >= step)
+    if len(kept):
+        step[kept[0] :] = step[kept[0]]
+    levels[order] = step
+    return levels.tolist()

@@ -17,7 +17,7 @@ Bounds = tuple[float, float]
 
 @dataclass(frozen=True)
 class Resampling:
-    """Confidence level, number of bootstrap replicates and seed, checked."""
+    """Confidence level, number of bootstrap replicates and seed, validated."""
 
     level: float = 0.95
     replicates: int = 1000

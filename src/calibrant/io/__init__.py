@@ -9,8 +9,11 @@ from typing import Any
 from calibrant._core.checks import refuse
 from calibrant._core.files import check_regular, replacing
 from calibrant.io._arrow import check_columns, is_list, is_text, table_arrays
-from calibrant.io._columns import ARRAY_NAMES, Columns
-from calibrant.io._csv import read_csv, write_csv
+from calibrant.io._columns import ARRAY_NAMES, FILE_NOTES, Columns, hint
+from calibrant.io._csv import read_csv, read_tsv, write_csv
+from calibrant.io._inspect import read_eval, read_json
+from calibrant.io._layout import Layout
+from calibrant.io._logs import is_pattern, read_jsonl
 from calibrant.io._npy import read_array, read_npy, read_npy_alone, read_npy_pair
 from calibrant.io._npz import read_arrays, read_npz, write_npz
 from calibrant.io._parquet import (
@@ -22,15 +25,22 @@ from calibrant.io._parquet import (
     read_parquet_columns,
     write_parquet,
 )
+from calibrant.io._remote import RemoteFile, is_url, local_copy, remote_files
 from calibrant.io._safetensors import read_safetensors, write_safetensors
+from calibrant.io._text import GZIP
 
 __all__ = [
     "ARRAY_NAMES",
+    "FILE_NOTES",
     "PARQUET_OPTIONS",
     "Columns",
+    "Layout",
+    "RemoteFile",
     "check_columns",
+    "hint",
     "is_list",
     "is_text",
+    "is_url",
     "parquet_header",
     "parquet_needs",
     "parquet_writer",
@@ -39,18 +49,24 @@ __all__ = [
     "read_arrays",
     "read_npy",
     "read_parquet",
+    "remote_files",
     "table_arrays",
     "write",
     "writer_for",
 ]
 
-READERS: dict[str, Callable[[Path], Columns]] = {
+READERS: dict[str, Callable[[Path, Layout], Columns]] = {
     ".npz": read_npz,
     ".parquet": read_parquet_columns,
     ".csv": read_csv,
+    ".tsv": read_tsv,
+    ".jsonl": read_jsonl,
+    ".json": read_json,
+    ".eval": read_eval,
     ".safetensors": read_safetensors,
     ".npy": read_npy_pair,
 }
+PACKED = (".csv", ".tsv", ".jsonl", ".json")
 WRITERS: dict[str, Callable[[Path, Columns], None]] = {
     ".npz": write_npz,
     ".parquet": write_parquet,
@@ -60,20 +76,36 @@ WRITERS: dict[str, Callable[[Path, Columns], None]] = {
 
 
 def read(
-    path: str | Path, labels: str | Path | None = None, *, need_labels: bool = True
+    path: str | Path,
+    labels: str | Path | None = None,
+    *,
+    need_labels: bool = True,
+    layout: Layout | None = None,
 ) -> Columns:
-    """Read any supported file; ``labels`` names the second file of a npy pair."""
-    path = Path(path)
-    reader: Callable[[Path], Columns] = _choose(path, READERS)
+    """Read any supported file, local or by URL; ``labels`` is the second file of a npy pair."""
+    if is_url(path):
+        with local_copy(str(path)) as place:
+            return read(place, labels, need_labels=need_labels, layout=layout)
+    path, layout = Path(path), layout or Layout()
+    reader: Callable[[Path, Layout], Columns] = _choose(_unpacked(path), READERS)
+    if reader is read_jsonl and is_pattern(path):
+        return read_jsonl(path, layout)
     check_regular(path)
     if labels is None and not need_labels and reader is read_npy_pair:
-        return read_npy_alone(path)
+        return read_npy_alone(path, layout)
     if labels is None:
-        return reader(path)
+        return reader(path, layout)
     if path.suffix.lower() != ".npy":
         rule = "belongs to a .npy file"
         raise refuse("labels", rule, f"got {path.name}", "Leave it out: this file contains labels.")
-    return read_npy_pair(path, Path(labels))
+    return read_npy_pair(path, layout, Path(labels))
+
+
+def _unpacked(path: Path) -> Path:
+    """The path without the ending of a compressed text file."""
+    inner = path.with_suffix("")
+    packed = path.suffix.lower() == GZIP and inner.suffix.lower() in PACKED
+    return inner if packed else path
 
 
 def write(path: str | Path, columns: Columns) -> None:

@@ -2,36 +2,69 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
+from calibrant._core.checks import refuse
 from calibrant._core.files import clear_errors
 from calibrant._core.memory import check_size
-from calibrant.io._arrow import arrow_table, table_arrays
+from calibrant.io._arrow import arrow_table, table_columns
 from calibrant.io._columns import STREAM_ADVICE, Columns, with_header
+from calibrant.io._layout import Layout, check_width
+from calibrant.io._text import TEXT_PIECE, opened_text, size_of
 
 CSV_PREFIX = "# calibrant "
+LONGEST_LINE = 1 << 24
+# Other separators, and how they are called.
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
-def read_csv(path: Path) -> Columns:
+def read_csv(path: Path, layout: Layout) -> Columns:
+    """Predictions of a CSV file."""
     from pyarrow import csv
 
-    with path.open("rb") as stream:
-        first = stream.readline(1 << 24)
-    header = first[len(CSV_PREFIX) :] if first.startswith(CSV_PREFIX.encode()) else None
-    with clear_errors(path, "csv"):
-        check_size(_csv_needs(path), path.name, STREAM_ADVICE)
-        options = csv.ReadOptions(skip_rows=0 if header is None else 1)
-        table = csv.read_csv(path, read_options=options)
-        return with_header(path, table_arrays(table, path.name), header)
+    with clear_errors(path, "csv"), opened_text(path) as stream:
+        first = stream.readline(LONGEST_LINE)
+        header = first[len(CSV_PREFIX) :] if first.startswith(CSV_PREFIX.encode()) else None
+        names = first if header is None else stream.readline(LONGEST_LINE)
+        _check_separator(names, path.name, layout.separator)
+        check_width(names.count(layout.separator.encode()) + 1, path.name)
+        stream.seek(0)
+        check_size(_csv_needs(stream, layout.separator), path.name, STREAM_ADVICE)
+        table = csv.read_csv(
+            stream,
+            read_options=csv.ReadOptions(skip_rows=0 if header is None else 1),
+            parse_options=csv.ParseOptions(delimiter=layout.separator),
+            convert_options=csv.ConvertOptions(decimal_point=layout.decimal),
+        )
+        return with_header(path, table_columns(table, path.name, layout), header)
 
 
-def _csv_needs(path: Path) -> int:
-    """Bytes of the text, and twice 8 of each value in it: as it is read, and as an array."""
-    values = 0
-    with path.open("rb") as stream:
-        while piece := stream.read(1 << 24):
-            values += piece.count(b",") + piece.count(b"\n")
-    return path.stat().st_size + 16 * values
+def read_tsv(path: Path, layout: Layout) -> Columns:
+    """Predictions of a file whose columns are separated by tabs."""
+    return read_csv(path, replace(layout, separator="\t"))
+
+
+def _check_separator(line: bytes, where: str, separator: str) -> None:
+    """Recognise a file whose columns are separated by something else."""
+    if separator.encode() in line:
+        return
+    other = next((sign for sign in SEPARATORS if sign.encode() in line), None)
+    if other is not None and other != separator:
+        rule = f"must have its columns separated by {separator!r}"
+        shown = "'\\t'" if other == "\t" else f"'{other}'"
+        advice = f"Add --separator {shown}; where decimals have a comma, also --decimal ','."
+        raise refuse(where, rule, f"got {SEPARATORS[other]}", advice)
+
+
+def _csv_needs(stream: BinaryIO, separator: str) -> int:
+    """Bytes of the text, plus 16 per value: 8 as it is read and 8 in an array."""
+    values, size = 0, size_of(stream)
+    while piece := stream.read(TEXT_PIECE):
+        values += piece.count(separator.encode()) + piece.count(b"\n")
+    stream.seek(0)
+    return size + 16 * values
 
 
 def write_csv(path: Path, columns: Columns) -> None:

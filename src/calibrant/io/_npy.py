@@ -13,9 +13,11 @@ from calibrant._core.checks import InputError, refuse
 from calibrant._core.files import check_regular, clear_errors
 from calibrant._core.memory import check_size
 from calibrant.io._columns import Columns
+from calibrant.io._layout import Layout
+from calibrant.io._values import matrix_columns
 
 
-def read_npy_pair(path: Path, labels: Path | None = None) -> Columns:
+def read_npy_pair(path: Path, layout: Layout, labels: Path | None = None) -> Columns:
     labels = labels or path.with_name("labels.npy")
     kind = _kind_by_name(path)
     if not labels.exists():
@@ -23,14 +25,14 @@ def read_npy_pair(path: Path, labels: Path | None = None) -> Columns:
             f"{labels}: no such file. Give the file with the labels: labels=… or --labels …."
         )
     check_regular(labels)
-    return _read_npy_files({f"{kind}s": path, "labels": labels})
+    return _read_npy_files({f"{kind}s": path, "labels": labels}, layout)
 
 
-def read_npy_alone(path: Path) -> Columns:
+def read_npy_alone(path: Path, layout: Layout) -> Columns:
     """Scores, with the labels if they are there."""
     if path.with_name("labels.npy").is_file():
-        return read_npy_pair(path)
-    return _read_npy_files({f"{_kind_by_name(path)}s": path})
+        return read_npy_pair(path, layout)
+    return _read_npy_files({f"{_kind_by_name(path)}s": path}, layout)
 
 
 def _kind_by_name(path: Path) -> str:
@@ -42,8 +44,9 @@ def _kind_by_name(path: Path) -> str:
     return kind
 
 
-def _read_npy_files(files: dict[str, Path]) -> Columns:
-    return Columns({name: read_array(file) for name, file in files.items()})
+def _read_npy_files(files: dict[str, Path], layout: Layout) -> Columns:
+    arrays = {name: read_array(file) for name, file in files.items()}
+    return matrix_columns(arrays, next(iter(files.values())).name, layout, ())
 
 
 def read_array(path: Path) -> NDArray[Any]:
@@ -56,7 +59,7 @@ def read_array(path: Path) -> NDArray[Any]:
 def npy_header(
     stream: IO[bytes], file_size: int, where: str
 ) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether in Fortran order, and type of an array, if they fit the bytes there are."""
+    """Shape, order (Fortran or C) and type of an array, if they match the bytes available."""
     version = np.lib.format.read_magic(stream)
     headers = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -81,7 +84,7 @@ def npy_header(
 
 
 def read_npy(stream: IO[bytes], file_size: int, where: str) -> NDArray[Any]:
-    """Read one npy array whose declared size fits the bytes that are there."""
+    """Read one npy array whose declared size matches the bytes available."""
     shape, fortran, dtype = npy_header(stream, file_size, where)
     declared = math.prod(shape) * dtype.itemsize
     check_size(declared, where)

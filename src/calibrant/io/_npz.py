@@ -14,41 +14,56 @@ from numpy.typing import NDArray
 from calibrant._core.files import clear_errors, damaged
 from calibrant._core.memory import check_size
 from calibrant.io._columns import (
-    ARRAY_NAMES,
     META_KEY,
     STREAM_ADVICE,
     Columns,
-    unknown,
+    check_ignored,
+    is_known,
     with_header,
 )
+from calibrant.io._layout import Layout
 from calibrant.io._npy import npy_header, read_npy
+from calibrant.io._values import matrix_columns
 
 Needs = Callable[[int, np.dtype[Any]], int]
 Members = dict[str, zipfile.ZipInfo]
 
 
-def read_npz(path: Path) -> Columns:
+def read_npz(path: Path, layout: Layout) -> Columns:
     """Predictions of an npz file."""
-    arrays = read_arrays(path, needs=held, known=(*ARRAY_NAMES, META_KEY), advice=STREAM_ADVICE)
+    ignored: list[str] = []
+
+    def known(name: str) -> bool:
+        if name == META_KEY or is_known(name):
+            return True
+        ignored.append(name)
+        return False
+
+    arrays = read_arrays(
+        path,
+        needs=held,
+        known=known,
+        advice=STREAM_ADVICE,
+    )
     header = arrays.pop(META_KEY, None)
-    return with_header(path, arrays, None if header is None else header.tobytes())
+    check_ignored(path.name, "array", ignored, strict=layout.strict)
+    columns = matrix_columns(arrays, path.name, layout, ignored)
+    return with_header(path, columns, None if header is None else header.tobytes())
 
 
 def read_arrays(
-    path: Path, *, needs: Needs, known: tuple[str, ...] | None = None, advice: str = ""
+    path: Path, *, needs: Needs, known: Callable[[str], bool] | None = None, advice: str = ""
 ) -> dict[str, NDArray[Any]]:
-    """All arrays of an npz file, if what they need by their headers fits into memory.
+    """All arrays of an npz file, if the sizes in their headers fit into memory.
 
-    ``needs`` gives the bytes for a number of entries of a type; names not in ``known`` are refused.
+    ``needs`` gives the bytes for a number of entries of a type; arrays not ``known`` are not read.
     """
     with clear_errors(path, "npz"), zipfile.ZipFile(path) as archive:
         infos = archive.infolist()
         members = {info.filename.removesuffix(".npy"): info for info in infos}
         if len(members) != len(infos):
             raise damaged(path.name, "holds an array twice")
-        for name in members:
-            if known is not None and name not in known:
-                raise unknown(path, "array", name)
+        members = {name: info for name, info in members.items() if known is None or known(name)}
         check_size(_needed(archive, members, path.name, needs), path.name, advice)
         return {name: _read_member(archive, info, name, path) for name, info in members.items()}
 

@@ -2,34 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calibrant._core.files import check_regular, clear_errors
 from calibrant._core.memory import check_size
-from calibrant.io._arrow import arrow_table, check_columns, is_text, table_arrays
+from calibrant.io._arrow import arrow_table, check_columns, is_text, table_columns
 from calibrant.io._columns import META_KEY, STREAM_ADVICE, Columns, with_header
+from calibrant.io._layout import Layout, plan_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Values of a row group written piece by piece: the footer stays small, and so does what is held.
+# Values per row group when writing piece by piece: keeps the footer and the buffers small.
 ROW_GROUP_ELEMENTS = 1 << 24
-# Scores hardly repeat: a dictionary of them makes files half as large again and writing slow.
+# Scores rarely repeat: dictionary encoding would make files 50 % larger and writing slow.
 PARQUET_OPTIONS: dict[str, Any] = {"use_dictionary": False}
 
 
-def read_parquet_columns(path: Path) -> Columns:
+def read_parquet_columns(path: Path, layout: Layout) -> Columns:
+    ignored: tuple[str, ...] = ()
+
+    def chosen(schema: pa.Schema, where: str) -> list[str]:
+        nonlocal ignored
+        plan = plan_columns(schema.names, where, layout)
+        ignored = plan.ignored
+        check_columns(schema, where, plan.becomes)
+        return plan.used
+
     with clear_errors(path, "parquet"):
-        table = read_parquet(path, check_columns)
+        table = read_parquet(path, chosen)
         header = (table.schema.metadata or {}).get(META_KEY.encode())
-        return with_header(path, table_arrays(table, path.name), header)
+        columns = table_columns(table, path.name, layout)
+        return with_header(path, replace(columns, ignored=ignored), header)
 
 
-def read_parquet(path: Path, check: Callable[[pa.Schema, str], None]) -> pa.Table:
+def read_parquet(path: Path, check: Callable[[pa.Schema, str], Sequence[str] | None]) -> pa.Table:
     """A whole Parquet file whose columns ``check`` accepts, if it fits into memory.
+
+    Where ``check`` names columns, only those are read.
 
     Strings are read as codes into a list of the different ones: written that way, a few bytes of
     a file can stand for gigabytes.
@@ -38,20 +52,21 @@ def read_parquet(path: Path, check: Callable[[pa.Schema, str], None]) -> pa.Tabl
 
     check_regular(path)
     with pq.ParquetFile(path) as file:
-        check(file.schema_arrow, path.name)
-        check_size(parquet_needs(file.metadata), path.name, STREAM_ADVICE)
+        used = check(file.schema_arrow, path.name)
+        check_size(parquet_needs(file.metadata, used), path.name, STREAM_ADVICE)
         texts = [field.name for field in file.schema_arrow if is_text(field.type)]
     with pq.ParquetFile(path, read_dictionary=texts) as file:
-        return file.read()
+        return file.read(columns=used)
 
 
-def parquet_needs(metadata: Any) -> int:
+def parquet_needs(metadata: Any, used: Sequence[str] | None = None) -> int:
     """Bytes that the values of a Parquet file take as they are read and as arrays.
 
     A run of equal values takes no room in a file, so the number of values counts, not their bytes.
     """
     groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
-    chunks = [group.column(k) for group in groups for k in range(group.num_columns)]
+    every = [group.column(k) for group in groups for k in range(group.num_columns)]
+    chunks = [c for c in every if used is None or c.path_in_schema.split(".")[0] in used]
     widths = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}
     values = sum(c.num_values * widths.get(c.physical_type, 8) for c in chunks)
     return int(2 * values + sum(max(c.total_uncompressed_size, 0) for c in chunks))
@@ -95,5 +110,5 @@ def parquet_writer(path: Path) -> Iterator[Callable[[Columns], None]]:
 def parquet_header(path: Path, schema: Any) -> tuple[tuple[str, ...] | None, dict[str, Any]]:
     """Class names and metadata of a Parquet file."""
     header = (schema.metadata or {}).get(META_KEY.encode())
-    columns = with_header(path, {}, header)
+    columns = with_header(path, Columns({}), header)
     return columns.classes, columns.meta

@@ -2,51 +2,85 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from calibrant._core.checks import InputError
 from calibrant._core.extras import import_extra
 from calibrant._core.files import clear_errors
-from calibrant._core.memory import check_size
+from calibrant._core.memory import PARSED, check_size
 from calibrant.io._columns import (
-    ARRAY_NAMES,
     META_KEY,
     STREAM_ADVICE,
     Columns,
-    unknown,
+    check_ignored,
+    is_known,
     with_header,
 )
+from calibrant.io._layout import Layout
+from calibrant.io._text import text_array
+from calibrant.io._values import matrix_columns
+
+NAMES_KEY = "calibrant.names"
 
 
-def read_safetensors(path: Path) -> Columns:
+def read_safetensors(path: Path, layout: Layout) -> Columns:
     safetensors = _import_safetensors()
     with (
         clear_errors(path, "safetensors", safetensors.SafetensorError),
         safetensors.safe_open(path, framework="numpy") as file,
     ):
-        names = list(file.keys())
-        others = [name for name in names if name not in ARRAY_NAMES]
-        if others:
-            raise unknown(path, "array", others[0])
+        every = list(file.keys())
+        others = [name for name in every if not is_known(name)]
+        check_ignored(path.name, "array", others, strict=layout.strict)
+        names = [name for name in every if name not in others]
         parts = [file.get_slice(name) for name in names]
         whole = sum(math.prod(p.get_shape()) for p in parts if not p.get_dtype().startswith("F"))
         check_size(path.stat().st_size + 8 * whole, path.name, STREAM_ADVICE)
         arrays = {name: file.get_tensor(name) for name in names}
         if any(array.dtype.name == "bfloat16" for array in arrays.values()):
-            # NumPy knows it once some package, such as onnx, was imported; that must not matter.
+            # NumPy knows bfloat16 only after some package, such as onnx, has registered it.
             raise TypeError("NumPy has no bfloat16")
-        header = (file.metadata() or {}).get(META_KEY)
-    return with_header(path, arrays, None if header is None else header.encode())
+        metadata = file.metadata() or {}
+        header = metadata.get(META_KEY)
+        names_of = metadata.get(NAMES_KEY)
+    if names_of is not None:
+        arrays |= _decoded(path, arrays, names_of)
+    columns = matrix_columns(arrays, path.name, layout, others)
+    return with_header(path, columns, None if header is None else header.encode())
 
 
 def write_safetensors(path: Path, columns: Columns) -> None:
     header = columns.header()
     arrays = {name: np.ascontiguousarray(array) for name, array in columns.arrays.items()}
+    metadata = {} if header is None else {META_KEY: header}
+    names_of = {}
+    for name, array in arrays.items():
+        if (
+            array.dtype.kind == "U"
+        ):  # tensors cannot hold strings: store codes and a table of strings
+            names, codes = np.unique(array, return_inverse=True)
+            arrays[name], names_of[name] = codes, names.tolist()
+    if names_of:
+        metadata[NAMES_KEY] = json.dumps(names_of)
     numpy = _import_safetensors("safetensors.numpy")
-    numpy.save_file(arrays, path, metadata=None if header is None else {META_KEY: header})
+    numpy.save_file(arrays, path, metadata=metadata or None)
+
+
+def _decoded(path: Path, arrays: dict[str, Any], names_of: str) -> dict[str, Any]:
+    """Codes turned back into strings."""
+    check_size(PARSED * len(names_of), path.name)
+    try:
+        found = {name: text_array(names, path.name) for name, names in json.loads(names_of).items()}
+        for name, names in found.items():
+            check_size(names.itemsize * arrays[name].size, path.name)
+        return {name: names[arrays[name]] for name, names in found.items()}
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        raise InputError(f"{path.name} has damaged metadata ({error}); save it again.") from error
 
 
 def _import_safetensors(part: str = "safetensors") -> Any:

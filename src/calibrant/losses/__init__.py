@@ -12,6 +12,7 @@ from calibrant._core.extras import import_extra
 # ruff: noqa: E402 - whoever lacks the package reads how to get it, not where an import failed
 import_extra("torch", "calibrant.losses")
 
+from calibrant.losses._adafocal import AdaFocalGammas, adafocal
 from calibrant.losses._differences import dca, mdca
 from calibrant.losses._kernel import mmce, mmce_weighted
 from calibrant.losses._likelihood import (
@@ -26,23 +27,30 @@ from calibrant.losses._mixing import cutmix, mixup
 from calibrant.losses._objective import Objective, parse_objective
 from calibrant.losses._ranking import CorrectnessHistory, correctness_ranking
 from calibrant.losses._registry import LOSSES, Loss, get_loss
-from calibrant.losses._regularisers import logit_norm, margin_smoothing, negative_entropy
+from calibrant.losses._regularisers import acls, logit_norm, margin_smoothing, negative_entropy
 from calibrant.losses._soft_binning import soft_binned_ece, soft_membership
 from calibrant.losses._squared import brier, squared_error
+from calibrant.losses._squared_difference import esd
 from calibrant.losses._uncertainty import avuc, soft_avuc, soft_uncertainty
+from calibrant.losses._weighted_gradients import bsce_gra
 
 __all__ = [
     "LOSSES",
+    "AdaFocalGammas",
     "CorrectnessHistory",
     "Loss",
     "Objective",
+    "acls",
+    "adafocal",
     "avuc",
     "brier",
+    "bsce_gra",
     "correctness_ranking",
     "cross_entropy",
     "cutmix",
     "dca",
     "dual_focal",
+    "esd",
     "focal",
     "get_loss",
     "inverse_focal",

@@ -1,4 +1,4 @@
-"""What every loss starts from: logits and labels whose shapes fit, and how samples are averaged.
+"""Input of every loss: logits and labels with matching shapes, and how samples are averaged.
 
 Only shapes and types are checked. To look at values would wait for the device in every step; a
 label outside 0 … K - 1 is refused by PyTorch itself.
@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from calibrant._core.checks import refuse
+from calibrant._core.validation import MIN_CLASSES
 from calibrant.losses._ranks import sum_over_ranks
 
-MIN_CLASSES = 2
 MIN_DIMENSIONS = 2
 
 
@@ -43,7 +43,7 @@ class Batch(NamedTuple):
 
 
 def check_batch(logits: Tensor, labels: Tensor, ignore_index: int | None = None) -> Batch:
-    """Check shapes and types, widen half precision, and mark the samples to leave out."""
+    """Check shapes and types, widen half precision, and mark the samples to ignore."""
     check_logits(logits)
     if logits.dtype in (torch.bfloat16, torch.float16):
         logits = logits.float()
@@ -62,10 +62,10 @@ _LABEL_ADVICE = "Pass class indices (N,) or target probabilities (N, K)."
 
 
 def check_logits(logits: Tensor) -> None:
-    """Refuse what is not a floating tensor (N, K, …) with at least two classes."""
+    """Reject anything but a floating-point tensor (N, K, …) with at least two classes."""
     if not isinstance(logits, Tensor) or not logits.is_floating_point():
         got = f"got {getattr(logits, 'dtype', type(logits).__name__)}"
-        raise refuse("logits", "must be a tensor of floating numbers", got, "Try logits.float().")
+        raise refuse("logits", "must be a floating-point tensor", got, "Try logits.float().")
     if logits.ndim < MIN_DIMENSIONS or logits.shape[1] < MIN_CLASSES:
         rule = "must have the shape (N, K) or (N, K, …) with K >= 2 classes"
         advice = "For one score per sample use torch.stack([zeros, score], 1)."
@@ -108,7 +108,7 @@ def check_class_weights(
 
 
 def sample_weights(batch: Batch, class_weights: Tensor | None) -> Tensor | None:
-    """Return what each sample counts for in a mean: its classes' weight, 0 if left out."""
+    """Return the weight of each sample in a mean: its class weight, or 0 if it is ignored."""
     if class_weights is None:
         return None if batch.valid is None else batch.valid.to(batch.logits.dtype)
     if batch.soft:

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from calibrant._core.checks import check_at_least
 from calibrant.losses._batch import counted
-from calibrant.losses._outputs import top
-from calibrant.losses._ranks import join_ranks
+from calibrant.losses._outputs import top_of_ranks
 from calibrant.losses._roots import root_of
 
 MIN_WIDTH = 0.02
@@ -62,7 +61,7 @@ def mmce(
     >>> mmce(torch.tensor([[0.0, 0.0]]), torch.tensor([0]))
     tensor(0.5000)
     """
-    c, a, valid = _joined(logits, labels, ignore_index, gather=gather)
+    c, a, valid = top_of_ranks(logits, labels, ignore_index, gather=gather)
     count = c.numel() if valid is None else valid.sum().clamp_min(1)
     return _energy((a - c) * (1 if valid is None else valid) / count, c, width, root=root)
 
@@ -101,21 +100,11 @@ def mmce_weighted(
     >>> mmce_weighted(torch.tensor([[0.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 1]))
     tensor(0.)
     """
-    c, a, valid = _joined(logits, labels, ignore_index, gather=gather)
+    c, a, valid = top_of_ranks(logits, labels, ignore_index, gather=gather)
     right, wrong = counted(a, valid), counted(1 - a, valid)
     right = right / _at_least_some(right.sum())
     wrong = wrong / _at_least_some(wrong.sum())
     return _energy(right * (1 - c) - wrong * c, c, width, root=root)
-
-
-def _joined(
-    logits: Tensor, labels: Tensor, ignore_index: int | None, *, gather: bool
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    c, a, valid = top(logits, labels, ignore_index)
-    if gather:
-        c, a = join_ranks(c), join_ranks(a)
-        valid = None if valid is None else join_ranks(valid.to(c.dtype)) > 0
-    return c, a, valid
 
 
 def _at_least_some(total: Tensor) -> Tensor:
@@ -146,7 +135,7 @@ class _KernelEnergy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
         residual, confidence, field, slope = ctx.saved_tensors
-        if torch.is_grad_enabled():  # the gradient is to be differentiated once more
+        if torch.is_grad_enabled():  # the gradient is itself differentiated
             field, slope = _fields(residual, confidence, ctx.width)
         return 2 * gradient * field, 2 * gradient * residual * slope, None
 

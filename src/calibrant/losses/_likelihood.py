@@ -22,7 +22,7 @@ from calibrant.losses._batch import (
     counted,
 )
 
-# PyTorch leaves out the label -100 by itself; ours are left out only by name.
+# PyTorch ignores the label -100 by default; here only ignore_index does that.
 NO_LABEL = -(2**62)
 ClassWeights: TypeAlias = Tensor | Sequence[float] | None
 
@@ -83,8 +83,10 @@ def label_smoothing(
     logits, labels, class_weights, ignore_index
         As in :func:`cross_entropy`.
     epsilon
-        Mass redistributed, 0 <= epsilon < 1; 0 is cross-entropy. With ``spread="others"`` at most
-        (K - 1) / K, where the target is uniform.
+        Mass redistributed, -1 < epsilon < 1; 0 is cross-entropy. With ``spread="others"`` at most
+        (K - 1) / K, where the target is uniform. A negative one sharpens the targets beyond one-hot
+        (wang2021, section 5.2, where -0.01 already makes training fail): the loss then has no lower
+        bound.
     spread
         Which classes get it.
 
@@ -101,23 +103,28 @@ def label_smoothing(
     batch = check_batch(logits, labels, ignore_index)
     weights = check_class_weights(class_weights, batch)
     epsilon = _check_epsilon(epsilon, spread, batch.num_classes)
-    # PyTorch's own smoothing is "all", fused with the cross-entropy.
+    # PyTorch's own smoothing is "all", fused with the cross-entropy; it must not be negative.
     value = F.cross_entropy(
         batch.logits,
         batch.labels,
         weights,
         reduction="none",
-        label_smoothing=epsilon,
+        label_smoothing=max(epsilon, 0.0),
         ignore_index=NO_LABEL,
     )
+    if epsilon < 0:
+        log_p = F.log_softmax(batch.logits, 1)
+        if weights is not None:
+            log_p = log_p * along_classes(weights, log_p)
+        value = (1 - epsilon) * value - epsilon * log_p.mean(1)
     return counted(value, batch.valid)
 
 
 def _check_epsilon(epsilon: float, spread: str, num_classes: int) -> float:
     """Return epsilon as the ``all`` definition has it."""
     most = 1.0 if spread == "all" else (num_classes - 1) / num_classes
-    if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 <= epsilon < 1:
-        raise refuse("epsilon", "must lie in 0 <= epsilon < 1", f"got {epsilon!r}", "Try 0.05.")
+    if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not -1 < epsilon < 1:
+        raise refuse("epsilon", "must lie in -1 < epsilon < 1", f"got {epsilon!r}", "Try 0.05.")
     if epsilon > most:
         rule = f"must be at most (K - 1) / K = {most:g} for spread='others' and K = {num_classes}"
         raise refuse("epsilon", rule, f"got {epsilon!r}", "Try 0.05, or spread='all'.")
@@ -157,7 +164,7 @@ def focal(
     """
     gamma = check_at_least("gamma", gamma, 0, example=3)
     return _expected(
-        lambda log_p: _power(-torch.expm1(log_p), gamma) * -log_p,
+        lambda log_p: focal_power(-torch.expm1(log_p), gamma) * -log_p,
         logits,
         labels,
         class_weights,
@@ -165,9 +172,9 @@ def focal(
     )
 
 
-def _power(base: Tensor, exponent: float) -> Tensor:
+def focal_power(base: Tensor, exponent: float | Tensor) -> Tensor:
     """Compute base ** exponent for base >= 0, with a gradient of 0 at base = 0, never infinite."""
-    if exponent < 1:
+    if isinstance(exponent, Tensor) or exponent < 1:
         base = base.clamp_min(torch.finfo(base.dtype).tiny)
     return base**exponent
 
@@ -212,7 +219,7 @@ def sample_dependent_focal(
 
     def loss(log_p: Tensor) -> Tensor:
         miss = -torch.expm1(log_p)
-        weight = torch.where(miss > 1 - threshold, _power(miss, low), _power(miss, high))
+        weight = torch.where(miss > 1 - threshold, focal_power(miss, low), focal_power(miss, high))
         return weight * -log_p
 
     return _expected(loss, logits, labels, class_weights, ignore_index)
@@ -295,8 +302,8 @@ def dual_focal(
         rival = _largest_below_each(log_p.exp())
     else:
         log_p, rival = _true_and_rival(log_p, batch.labels.unsqueeze(1))
-    value = _power(rival - torch.expm1(log_p), gamma) * -log_p
-    return _weighted(value, batch, class_weights)
+    value = focal_power(rival - torch.expm1(log_p), gamma) * -log_p
+    return weighted(value, batch, class_weights)
 
 
 def _true_and_rival(log_p: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -328,13 +335,13 @@ def _expected(
     """Mean of ``loss(log p_k)`` over the target's classes, one value per sample."""
     batch = check_batch(logits, labels, ignore_index)
     if batch.soft:
-        return _weighted(loss(F.log_softmax(batch.logits, 1)), batch, class_weights)
+        return weighted(loss(F.log_softmax(batch.logits, 1)), batch, class_weights)
     # PyTorch's cross-entropy is log_softmax and the choice of the true class in one.
     log_p = -F.cross_entropy(batch.logits, batch.labels, reduction="none", ignore_index=NO_LABEL)
-    return _weighted(loss(log_p), batch, class_weights)
+    return weighted(loss(log_p), batch, class_weights)
 
 
-def _weighted(values: Tensor, batch: Batch, class_weights: ClassWeights) -> Tensor:
+def weighted(values: Tensor, batch: Batch, class_weights: ClassWeights) -> Tensor:
     """Weigh values of the true class (N, …), or of each class (N, K, …) for soft targets."""
     weights = check_class_weights(class_weights, batch)
     if batch.soft:

@@ -58,7 +58,7 @@ def mixup(
     share, order = _draw(inputs, alpha, generator)
     if not inputs.is_floating_point():
         advice = "Try inputs.float() / 255 for images."
-        raise refuse("inputs", "must be floating numbers", f"got {inputs.dtype}", advice)
+        raise refuse("inputs", "must be floating-point numbers", f"got {inputs.dtype}", advice)
     mixed = torch.lerp(inputs[order], inputs, share)
     return mixed, torch.lerp(targets[order], targets, share)
 

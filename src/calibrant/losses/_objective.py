@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.checks import check_at_least, near_name, refuse
+from calibrant._core.checks import check_at_least, is_number, near_name, refuse
 from calibrant._core.options import check_option_names, parse_value
 from calibrant.losses._batch import check_batch, check_class_weights, mean, sample_weights
-from calibrant.losses._registry import Loss, get_loss
+from calibrant.losses._registry import LOSSES, Loss, get_loss
 
 Spec = str | Mapping[str, Any]
 # A plus sign between terms, not that of an exponent such as 1e+3.
 TERMS = re.compile(r"(?<![0-9.][eE])\+")
+# The import path of a loss, which options may follow.
+OWN = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*(?=$|:)")
+MINUS = re.compile(r"(?<=[^+\s])\s+-\s+")  # between terms; a sign before a number needs no space
 
 
 @dataclass(frozen=True)
@@ -40,11 +44,13 @@ class Objective(nn.Module):
     Parameters
     ----------
     primary
-        Name of a loss in ``LOSSES``, or a mapping with its ``name`` and options.
+        Name of a loss in ``LOSSES``, a mapping with its ``name`` and options, or the whole
+        objective as a string, as in :meth:`parse`.
     secondary
         The same, or a list of such; None for the primary alone.
     weight
-        Factor of the secondary; a list where there are several.
+        Factor of the secondary, at least 0; a list where there are several. That of ``logit_norm``
+        may be negative (wang2021, section 5.2).
     class_weights
         K factors for the primary loss.
     ignore_index
@@ -52,6 +58,9 @@ class Objective(nn.Module):
     gather
         Whether the mean and the batch losses see all ranks of a distributed run as one batch, so
         that it equals one process. Without a distributed run nothing changes.
+    compiled
+        Whether ``torch.compile`` makes one graph of all terms. The first batch then takes from
+        seconds to a minute; it pays where many small batches follow.
 
     Examples
     --------
@@ -61,6 +70,8 @@ class Objective(nn.Module):
     tensor(0.1915)
     >>> objective.parts
     {'total': tensor(0.1915), 'focal': tensor(0.1176), 'soft_avuc': tensor(0.1478)}
+    >>> Objective("focal:gamma=3 + 0.5*mmce")
+    Objective(focal(gamma=3) + 0.5 mmce)
     """
 
     class_weights: Tensor | None
@@ -75,15 +86,20 @@ class Objective(nn.Module):
         class_weights: Tensor | Sequence[float] | None = None,
         ignore_index: int | None = None,
         gather: bool = False,
+        compiled: bool = False,
     ) -> None:
         super().__init__()
+        if isinstance(primary, str) and not primary.isidentifier() and primary.strip():
+            primary, secondary, weight = _from_string(primary, secondary)
         self.primary = _term("primary", primary, 1.0)
         self.secondaries = _secondaries(secondary, weight)
         weights = None if class_weights is None else torch.as_tensor(class_weights)
         self.register_buffer("class_weights", weights)
         self.ignore_index = ignore_index
         self.gather = gather
+        self.compiled = _check_compiled(compiled, gather=gather)
         self.parts = {}
+        self._computed = torch.compile(self._values, fullgraph=True) if compiled else self._values
         self._check()
 
     @classmethod
@@ -91,8 +107,8 @@ class Objective(nn.Module):
         """Build an objective from a mapping of names and options.
 
         ``primary`` is a name or a mapping with ``name`` and options; ``secondary`` the same with
-        its ``weight``, or a list of such. ``class_weights``, ``ignore_index`` and ``gather`` may
-        stand beside them.
+        its ``weight``, or a list of such. ``class_weights``, ``ignore_index``, ``gather`` and
+        ``compiled`` may be given too.
 
         Examples
         --------
@@ -100,27 +116,21 @@ class Objective(nn.Module):
         >>> Objective.from_config(config)
         Objective(focal + 2 mmce)
         """
-        known = ("primary", "secondary", "class_weights", "ignore_index", "gather")
+        known = ("primary", "secondary", "class_weights", "ignore_index", "gather", "compiled")
         for key in config:
             if key not in known:
                 raise refuse("config", "has an unknown key", f"got {key!r}", near_name(key, known))
         rest = dict(config)
-        specs = _listed(rest.pop("secondary", None))
-        weights = [spec.get("weight", 1.0) if isinstance(spec, Mapping) else 1.0 for spec in specs]
-        bare = [
-            {key: value for key, value in spec.items() if key != "weight"}
-            if isinstance(spec, Mapping)
-            else spec
-            for spec in specs
-        ]
-        return cls(rest.pop("primary", "cross_entropy"), bare or None, weights, **rest)
+        secondary, weights = _unweighted(_listed(rest.pop("secondary", None)))
+        return cls(rest.pop("primary", "cross_entropy"), secondary, weights, **rest)
 
     @classmethod
     def parse(cls, text: str, **options: Any) -> Objective:
         """Build an objective from a string, as on the command line.
 
-        ``name:option=value,option=value``, further losses after ``+``, each with its weight
-        before ``*``. ``options`` are ``class_weights``, ``ignore_index`` and ``gather``.
+        ``name:option=value,option=value``, further losses after ``+`` (or `` - ``, where a negative
+        weight is allowed), each with its weight before ``*``. ``options`` are ``class_weights``,
+        ``ignore_index``, ``gather`` and ``compiled``.
 
         Examples
         --------
@@ -136,17 +146,24 @@ class Objective(nn.Module):
         ``correctness_ranking``.
         """
         self._check_per_batch(per_batch)
-        total = first = self._value(self.primary, logits, labels, per_batch, self.class_weights)
-        parts = {self.primary.loss.name: first.detach()}
+        values = self._computed(logits, labels, per_batch)
+        names = ("total", *(term.loss.name for term in self._terms))
+        self.parts = {name: value.detach() for name, value in zip(names, values, strict=True)}
+        return values[0]
+
+    def _values(
+        self, logits: Tensor, labels: Tensor, per_batch: Mapping[str, Tensor]
+    ) -> list[Tensor]:
+        """The objective, and each of its terms."""
+        total = self._value(self.primary, logits, labels, per_batch, self.class_weights)
+        values = [total]
         for term in self.secondaries:
-            value = self._value(term, logits, labels, per_batch, None)
-            total = total + term.weight * value
-            parts[term.loss.name] = value.detach()
-        self.parts = {"total": total.detach(), **parts}
-        return total
+            values.append(self._value(term, logits, labels, per_batch, None))
+            total = total + term.weight * values[-1]
+        return [total, *values]
 
     def _check_per_batch(self, given: Mapping[str, Tensor]) -> None:
-        wanted = [name for term in self._terms for name in term.loss.per_batch]
+        wanted = self.per_batch
         for name in given:
             if name not in wanted:
                 rule = f"has no loss that takes {name!r}"
@@ -155,6 +172,11 @@ class Objective(nn.Module):
             if name not in given:
                 advice = f"Call objective(logits, labels, {name}=…)."
                 raise refuse(name, "must be given with every batch", "got none", advice)
+
+    @property
+    def per_batch(self) -> tuple[str, ...]:
+        """Names of the options that :meth:`forward` needs with every batch."""
+        return tuple(name for term in self._terms for name in term.loss.per_batch)
 
     @property
     def _terms(self) -> tuple[_Term, ...]:
@@ -169,7 +191,9 @@ class Objective(nn.Module):
         class_weights: Tensor | None,
     ) -> Tensor:
         loss = term.loss
-        options = dict(term.options, ignore_index=self.ignore_index)
+        options = dict(term.options)
+        if not loss.own or self.ignore_index is not None:
+            options["ignore_index"] = self.ignore_index
         options.update({name: per_batch[name] for name in loss.per_batch if name in per_batch})
         if not loss.per_sample:
             if "gather" in loss.options:
@@ -178,6 +202,8 @@ class Objective(nn.Module):
         if class_weights is not None:
             options["class_weights"] = class_weights
         values = loss.function(logits, labels, **options)
+        if loss.own and values.ndim == 0:
+            return values
         if self.ignore_index is None and class_weights is None and not self.gather:
             return values.mean()
         batch = check_batch(logits, labels, self.ignore_index)
@@ -185,7 +211,7 @@ class Objective(nn.Module):
         return mean(values, weights, gather=self.gather)
 
     def _check(self) -> None:
-        """Call every loss once, so that a bad option is refused before training starts."""
+        """Call every loss once, so that an invalid option raises before training starts."""
         if self.class_weights is not None and "class_weights" not in self.primary.loss.options:
             rule = "needs a primary loss that takes them"
             advice = "Use cross_entropy or another primary loss."
@@ -202,9 +228,41 @@ class Objective(nn.Module):
         return f"Objective({' + '.join(terms)})"
 
 
+def _check_compiled(compiled: Any, *, gather: bool) -> bool:
+    if not isinstance(compiled, bool):
+        raise refuse("compiled", "must be true or false", f"got {compiled!r}", "Try True.")
+    if compiled and gather:
+        rule, advice = "cannot gather from other ranks", "Leave out one of the two."
+        raise refuse("compiled", rule, "got gather=True too", advice)
+    return compiled
+
+
 def _shown(term: _Term) -> str:
     options = ", ".join(f"{name}={value!r}" for name, value in term.options.items())
     return f"{term.loss.name}({options})" if options else term.loss.name
+
+
+def _from_string(
+    text: str, secondary: Spec | Sequence[Spec] | None
+) -> tuple[Spec, list[Spec] | None, list[float]]:
+    """Primary, secondaries and their weights, all from one string."""
+    if secondary is not None:
+        rule = "must be left out where primary is a whole objective"
+        raise refuse("secondary", rule, f"got {secondary!r}", "Add it to the string after +.")
+    config = parse_objective(text)
+    return config["primary"], *_unweighted(config.get("secondary", []))
+
+
+def _unweighted(specs: Sequence[Spec]) -> tuple[list[Spec] | None, list[float]]:
+    """Separate losses and weights."""
+    weights = [spec.get("weight", 1.0) if isinstance(spec, Mapping) else 1.0 for spec in specs]
+    bare: list[Spec] = [
+        {key: value for key, value in spec.items() if key != "weight"}
+        if isinstance(spec, Mapping)
+        else spec
+        for spec in specs
+    ]
+    return bare or None, weights
 
 
 def _secondaries(
@@ -215,14 +273,19 @@ def _secondaries(
     if len(factors) != len(listed):
         rule = f"must be one number for each of the {len(listed)} secondary losses"
         raise refuse("weight", rule, f"got {len(factors)}", "Try weight=[1.0, 0.5].")
-    terms = [
-        _term("secondary", spec, check_at_least("weight", factor, 0, example=1))
-        for spec, factor in zip(listed, factors, strict=True)
-    ]
+    terms = [_weighted(spec, factor) for spec, factor in zip(listed, factors, strict=True)]
     names = [term.loss.name for term in terms]
     if len(set(names)) < len(names):
         raise refuse("secondary", "must name each loss once", f"got {names}", "Add the weights.")
     return tuple(terms)
+
+
+def _weighted(spec: Spec, factor: Any) -> _Term:
+    """A secondary term; a negative weight only where a paper has one."""
+    term = _term("secondary", spec, 1.0)
+    signed = term.loss.signed and is_number(factor) and math.isfinite(factor)
+    weight = float(factor) if signed else check_at_least("weight", factor, 0, example=1)
+    return replace(term, weight=weight)
 
 
 def _listed(specs: Spec | Sequence[Spec] | None) -> list[Spec]:
@@ -266,10 +329,12 @@ def parse_objective(text: str) -> dict[str, Any]:
     --------
     >>> parse_objective("brier + 2*mmce")
     {'primary': {'name': 'brier'}, 'secondary': [{'name': 'mmce', 'weight': 2}]}
+    >>> parse_objective("cross_entropy - 0.01*logit_norm")["secondary"]
+    [{'name': 'logit_norm', 'weight': -0.01}]
     >>> parse_objective("focal:gamma=1e+0 + 1e+3*mmce")["secondary"]
     [{'name': 'mmce', 'weight': 1000.0}]
     """
-    terms = [_parse_term(part) for part in TERMS.split(text)]
+    terms = [_parse_term(part) for part in TERMS.split(MINUS.sub(" + -", text))]
     primary, *rest = terms
     if "weight" in primary:
         advice = "Leave its weight out; weights are relative to it."
@@ -283,6 +348,8 @@ def parse_objective(text: str) -> dict[str, Any]:
 def _parse_term(text: str) -> dict[str, Any]:
     weight, star, loss = text.rpartition("*")
     name, _, options = loss.strip().partition(":")
+    if name not in LOSSES and (own := OWN.match(loss.strip())):
+        name, options = own[0], loss.strip()[own.end() + 1 :]
     term: dict[str, Any] = {"name": name.strip()}
     for option in filter(None, (part.strip() for part in options.split(","))):
         key, equals, value = option.partition("=")

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from calibrant.losses._batch import Batch, check_batch
+from calibrant.losses._ranks import join_ranks
 
 
 class Top(NamedTuple):
@@ -27,6 +28,15 @@ def top(logits: Tensor, labels: Tensor, ignore_index: int | None) -> Top:
     batch = check_batch(logits, labels, ignore_index)
     confidence, predicted = batch.logits.softmax(1).max(1)
     return _top(confidence, predicted, batch)
+
+
+def top_of_ranks(logits: Tensor, labels: Tensor, ignore_index: int | None, *, gather: bool) -> Top:
+    """The same; with ``gather``, of the batches of all ranks as one."""
+    c, a, valid = top(logits, labels, ignore_index)
+    if gather:
+        c, a = join_ranks(c), join_ranks(a)
+        valid = None if valid is None else join_ranks(valid.to(c.dtype)) > 0
+    return Top(c, a, valid)
 
 
 def top_and_entropy(logits: Tensor, labels: Tensor, ignore_index: int | None) -> tuple[Top, Tensor]:
@@ -64,7 +74,7 @@ class _Summary(torch.autograd.Function):
     def backward(ctx: Any, by_confidence: Tensor, by_entropy: Tensor, _: Tensor) -> Tensor:
         logits, predicted, *known = ctx.saved_tensors
         top_class = predicted.unsqueeze(1)
-        if torch.is_grad_enabled():  # the gradient is to be differentiated once more
+        if torch.is_grad_enabled():  # the gradient is itself differentiated
             log_p, p, entropy = _probabilities(logits)
             confidence = p.gather(1, top_class).squeeze(1)
         else:
@@ -87,7 +97,7 @@ class _Entropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         logits, *known = ctx.saved_tensors
-        # Once more where the gradient is to be differentiated in its turn.
+        # Differentiable, where the gradient is itself differentiated.
         log_p, p, entropy = _probabilities(logits) if torch.is_grad_enabled() else known
         shifted: Tensor = log_p + entropy.unsqueeze(1)
         return shifted.mul_(p).mul_(-gradient.unsqueeze(1))

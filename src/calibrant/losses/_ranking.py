@@ -48,7 +48,7 @@ class CorrectnessHistory(nn.Module):
         self.seen.index_add_(0, indices, torch.ones_like(correct))
 
     def rate(self, indices: Tensor) -> Tensor:
-        """Share of the examinations in which each sample was right, 0 if never seen."""
+        """Fraction of the epochs in which each sample was right; 0 if never seen."""
         return self.right[indices] / self.seen[indices].clamp_min(1)
 
 

@@ -21,11 +21,11 @@ class _SumOverRanks(torch.autograd.Function):
 
     @staticmethod
     def backward(_ctx: object, gradient: Tensor) -> Tensor:
-        return sum_over_ranks(gradient)  # which can be differentiated in its turn
+        return sum_over_ranks(gradient)  # which is itself differentiable
 
 
 def sum_over_ranks(values: Tensor) -> Tensor:
-    """Sum ``values`` over all ranks; itself where no distributed run is under way."""
+    """Sum ``values`` over all ranks; ``values`` itself outside a distributed run."""
     if not (dist.is_available() and dist.is_initialized()):
         return values
     total: Tensor = _SumOverRanks.apply(values)  # type: ignore[no-untyped-call]
@@ -35,7 +35,7 @@ def sum_over_ranks(values: Tensor) -> Tensor:
 def join_ranks(values: Tensor) -> Tensor:
     """Join the N ``values`` of each of R ranks into one vector of R·N, the same on every rank.
 
-    All ranks must hold equally many.
+    All ranks must have the same N.
     """
     if not (dist.is_available() and dist.is_initialized()):
         return values

@@ -1,4 +1,4 @@
-"""Penalties of single predictions that do not look at the label: norm, entropy, margin."""
+"""Penalties on single predictions that do not use the label: norm, entropy, margin."""
 
 from __future__ import annotations
 
@@ -102,3 +102,51 @@ def margin_smoothing(
     batch = check_batch(logits, labels, ignore_index)
     z = batch.logits
     return counted((z.max(1, keepdim=True).values - margin - z).relu().mean(1), batch.valid)
+
+
+def acls(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    margin: float = 10.0,
+    top_weight: float = 1.0,
+    other_weight: float = 0.1,
+    ignore_index: int | None = None,
+) -> Tensor:
+    r"""Penalty of adaptive and conditional label smoothing (ACLS).
+
+    With the largest logit :math:`z_t` of the sample, :math:`\lambda_t \max(0, z_t - m)^2 +
+    \frac{\lambda_o}{K-1} \sum_{k \ne t} \max(0, z_t - z_k - m)^2`: the further a logit is
+    beyond the margin, the more it is smoothed. In the sum :math:`z_t` is held fixed, so that only
+    the other logits are pulled up. The authors add 0.1 times this penalty to cross-entropy, with
+    the defaults here; this is the form of their code. Range 0 to infinity; the labels are not used.
+
+    Parameters
+    ----------
+    logits, labels, ignore_index
+        As in :func:`cross_entropy`.
+    margin
+        Margin m that is not penalised, >= 0.
+    top_weight, other_weight
+        Factors of the largest and of the other logits, >= 0.
+
+    References
+    ----------
+    Park et al. 2023, "ACLS: Adaptive and conditional label smoothing for network calibration",
+    ICCV, arXiv:2308.11911.
+
+    Examples
+    --------
+    >>> acls(torch.tensor([[5.0, 0.0]]), torch.tensor([0]), margin=3)
+    tensor([4.4000])
+    """
+    margin = check_at_least("margin", margin, 0, example=10)
+    strong = check_at_least("top_weight", top_weight, 0, example=1)
+    weak = check_at_least("other_weight", other_weight, 0, example=0.1)
+    batch = check_batch(logits, labels, ignore_index)
+    z = batch.logits
+    largest = z.max(1, keepdim=True).values
+    # The largest logit itself adds nothing to the sum: its distance is 0.
+    below = (largest.detach() - z - margin).relu().square().sum(1) / (batch.num_classes - 1)
+    above = (largest.squeeze(1) - margin).relu().square()
+    return counted(strong * above + weak * below, batch.valid)

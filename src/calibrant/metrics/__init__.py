@@ -18,7 +18,14 @@ from calibrant.metrics._binned import (
     sweep_ece,
     underconfidence_error,
 )
+from calibrant.metrics._calibration_curve import e50, e90, ici
 from calibrant.metrics._classwise import classwise_ece
+from calibrant.metrics._decisions import (
+    DecisionCurve,
+    decision_curve,
+    expected_cost,
+    net_benefit,
+)
 from calibrant.metrics._decompositions import (
     BrierDecomposition,
     ECEDecomposition,
@@ -27,16 +34,52 @@ from calibrant.metrics._decompositions import (
     refinement_nll,
 )
 from calibrant.metrics._kernel import kde_ece, mmce, skce
+from calibrant.metrics._metric import Metric
+from calibrant.metrics._per_cluster import PerCluster, per_cluster
+from calibrant.metrics._positive import (
+    calibration_in_the_large,
+    mean_prediction,
+    positive_adaptive_ece,
+    positive_auroc,
+    positive_average_precision,
+    positive_brier,
+    positive_debiased_ece,
+    positive_ece,
+    positive_log_loss,
+    positive_smooth_ece,
+    prevalence,
+)
 from calibrant.metrics._ranking import aupr_error, aupr_success, aurc, auroc, eaurc, fpr95
-from calibrant.metrics._registry import METRICS, Metric, default_metrics, get_metric
+from calibrant.metrics._recalibration import calibration_intercept, calibration_slope
+from calibrant.metrics._registry import (
+    ACCURACY,
+    BRIER_SCORE,
+    CALIBRATION_ERROR,
+    CONFIDENCE,
+    ENTROPY,
+    LOG_LOSS,
+    METRICS,
+    RANKING,
+    default_metrics,
+    get_metric,
+)
 from calibrant.metrics._scores import accuracy, brier, mean_confidence, mean_entropy, nll
 from calibrant.metrics._smooth import smooth_ece
 
 __all__ = [
+    "ACCURACY",
+    "BRIER_SCORE",
+    "CALIBRATION_ERROR",
+    "CONFIDENCE",
+    "ENTROPY",
+    "LOG_LOSS",
     "METRICS",
+    "RANKING",
     "BrierDecomposition",
+    "DecisionCurve",
     "ECEDecomposition",
     "Metric",
+    "PerCluster",
     "Reliability",
     "accuracy",
     "adaptive_ece",
@@ -46,22 +89,42 @@ __all__ = [
     "auroc",
     "brier",
     "brier_decomposition",
+    "calibration_in_the_large",
+    "calibration_intercept",
+    "calibration_slope",
     "classwise_ece",
     "debiased_ece",
+    "decision_curve",
     "default_metrics",
+    "e50",
+    "e90",
     "eaurc",
     "ece",
     "ece_decomposition",
+    "expected_cost",
     "fpr95",
     "get_metric",
+    "ici",
     "kde_ece",
     "label_binned_ece",
     "mce",
     "mean_confidence",
     "mean_entropy",
+    "mean_prediction",
     "mmce",
+    "net_benefit",
     "nll",
     "overconfidence_error",
+    "per_cluster",
+    "positive_adaptive_ece",
+    "positive_auroc",
+    "positive_average_precision",
+    "positive_brier",
+    "positive_debiased_ece",
+    "positive_ece",
+    "positive_log_loss",
+    "positive_smooth_ece",
+    "prevalence",
     "refinement_nll",
     "reliability",
     "skce",

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrant._core.arrays import Float64, Int, dot
-from calibrant._core.checks import check_fraction, check_norm
+from calibrant._core.arrays import Float64, Int, dots, scalar
+from calibrant._core.checks import check_bins, check_fraction, check_norm
+from calibrant.metrics._bin_bounds import bin_bounds
 from calibrant.metrics._binning import (
     Binning,
     BinSums,
@@ -16,8 +17,10 @@ from calibrant.metrics._binning import (
     bin_sums,
     sums_between,
     width_edges,
+    width_sums,
 )
 from calibrant.metrics._sample import Measurable, Ranked, rank
+from calibrant.predictions import Confidences, Predictions
 
 
 def ece(
@@ -128,7 +131,7 @@ def overconfidence_error(
     0.36
     """
     sums = _binned(p, bins, binning)
-    return float(sums.share @ (sums.mean_confidence * np.maximum(-sums.gap, 0)))
+    return dots(sums.share, sums.mean_confidence * np.maximum(-sums.gap, 0))
 
 
 def underconfidence_error(
@@ -146,7 +149,7 @@ def underconfidence_error(
     0.16
     """
     sums = _binned(p, bins, binning)
-    return float(sums.share @ ((1 - sums.mean_confidence) * np.maximum(sums.gap, 0)))
+    return dots(sums.share, (1 - sums.mean_confidence) * np.maximum(sums.gap, 0))
 
 
 def debiased_ece(p: Measurable | Ranked, *, bins: int = 15, binning: Binning = "mass") -> float:
@@ -174,15 +177,17 @@ def debiased_ece(p: Measurable | Ranked, *, bins: int = 15, binning: Binning = "
     return square if math.isnan(square) else math.sqrt(max(square, 0.0))
 
 
-def debiased_square(p: Measurable | Ranked, *, bins: int = 15, binning: Binning = "mass") -> float:
+def debiased_square(
+    p: Measurable | Ranked | BinSums, *, bins: int = 15, binning: Binning = "mass"
+) -> float:
     """The square of ``debiased_ece`` before it is cut off at 0: an unbiased estimate."""
     sums = _binned(p, bins, binning)
     enough = sums.count >= 2  # noqa: PLR2004 - a variance needs two samples
-    kept = float(sums.count[enough].sum())
-    if 2 * kept <= sums.count.sum():  # a minority would speak for all
-        return math.nan
+    kept = np.where(enough, sums.count, 0).sum(axis=-1)
     noise = sums.accuracy * (1 - sums.accuracy) / np.where(enough, sums.count - 1, 1)
-    return float(sums.count @ np.where(enough, sums.gap**2 - noise, 0)) / kept
+    total = np.einsum("...i,...i->...", sums.count, np.where(enough, sums.gap**2 - noise, 0))
+    many = 2 * kept > sums.count.sum(axis=-1)  # a minority must not speak for all
+    return scalar(np.where(many, total / np.where(many, kept, 1), np.nan))
 
 
 def sweep_ece(p: Measurable | Ranked, *, norm: float = 1, binning: Binning = "mass") -> float:
@@ -202,7 +207,7 @@ def sweep_ece(p: Measurable | Ranked, *, norm: float = 1, binning: Binning = "ma
     0.25
     """
     ranked, norm = rank(p), check_norm(norm)
-    # There may be as many bins as samples: more than a caller may ask for.
+    # There may be as many bins as samples, more than check_bins allows.
     cuts = bin_cuts(ranked, _most_monotone_bins(ranked, binning), binning)
     sums = sums_between(ranked, cuts)
     return norm_of_gaps(sums.share, np.abs(sums.gap), norm)
@@ -219,7 +224,9 @@ def _most_monotone_bins(ranked: Ranked, binning: Binning) -> int:
         return bool((np.diff(h[full] / n[full]) >= 0).all())
 
     most = int(ranked.total)
-    if rises(np.arange(len(count))):  # rising sample by sample, so under any binning
+    if rises(
+        np.arange(len(count))
+    ):  # accuracy rises sample by sample, so it rises under any binning
         return most
     for bins in range(2, most + 1):
         if not rises(bin_cuts(ranked, bins, binning)):
@@ -231,8 +238,9 @@ def _most_monotone_bins(ranked: Ranked, binning: Binning) -> int:
 class Reliability:
     """A reliability diagram as numbers: one entry per bin, including empty bins.
 
-    ``lower`` and ``upper`` bound the accuracy of each bin (Wilson interval at ``level``); they,
-    ``confidence`` and ``accuracy`` are NaN in empty bins.
+    ``lower`` and ``upper`` bound the accuracy of each bin (Wilson interval at ``level``, where
+    there are clusters of as many samples as they are worth); they, ``confidence`` and ``accuracy``
+    are NaN in empty bins.
     """
 
     edges: Float64
@@ -288,7 +296,7 @@ def reliability(
     ranked = rank(p)
     check_fraction("level", level, example=0.95)
     sums = bin_sums(ranked, bins, binning)
-    lower, upper = wilson_interval(sums.hits, sums.count, level)
+    lower, upper = bin_bounds(p, sums, level)
     empty = sums.count == 0
 
     def blank(values: Float64) -> Float64:
@@ -306,26 +314,6 @@ def reliability(
     )
 
 
-def wilson_interval(hits: Float64, count: Float64, level: float) -> tuple[Float64, Float64]:
-    """Score interval of a proportion: right also near 0 and 1, where the plain one is not.
-
-    Reference: Wilson (1927), doi:10.2307/2276774.
-
-    >>> low, high = wilson_interval(np.array([10.0]), np.array([10.0]), 0.95)
-    >>> bool(abs(low[0] - 0.7225) < 1e-4), float(high[0].round(12))
-    (True, 1.0)
-    """
-    from scipy.special import ndtri
-
-    z = float(ndtri((1 + level) / 2))
-    n = np.where(count > 0, count, 1)
-    share = hits / n
-    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
-    # Rounding must not leave a share of 0 or 1 outside its own interval.
-    return np.clip(middle - half, 0, share), np.clip(middle + half, share, 1)
-
-
 def _mass_edges(ranked: Ranked, sums: BinSums) -> Float64:
     """0, 1, and between bins the midpoint of the neighbouring confidences."""
     after, last = sums.cuts[1:-1], len(ranked.confidence) - 1
@@ -336,16 +324,23 @@ def _mass_edges(ranked: Ranked, sums: BinSums) -> Float64:
 
 
 def _binned(p: Measurable | Ranked | BinSums, bins: int, binning: Binning) -> BinSums:
-    """Bin the samples; sums that a stream has binned already are taken as they are."""
-    return p if isinstance(p, BinSums) else bin_sums(rank(p), bins, binning)
+    """Bin the samples; the sums of a stream are already binned and returned unchanged."""
+    if isinstance(p, BinSums):
+        return p
+    if isinstance(p, Predictions | Confidences) and binning == "width" and p.weights is None:
+        return width_sums(p.confidence, p.correct, check_bins(bins))  # no need to sort
+    return bin_sums(rank(p), bins, binning)
 
 
 def norm_of_gaps(share: Float64, gap: Float64, norm: float) -> float:
-    """(sum share * gap^p)^(1/p); for p = inf the largest gap that has a share."""
+    """(sum share * gap^p)^(1/p); for p = inf the largest gap that has a share.
+
+    Along the last axis: with others before it, such as that of replicates, an array.
+    """
     gap = np.where(share > 0, gap, 0)
-    largest = float(gap.max())
-    if largest == 0 or math.isinf(norm):
-        return largest
+    largest = gap.max(axis=-1)
+    if math.isinf(norm):
+        return scalar(largest)
     # Gaps relative to the largest, so that large p do not underflow.
-    mean_power = dot(share, (gap / largest) ** norm)
-    return float(largest * mean_power ** (1 / norm))
+    relative = gap / np.where(largest > 0, largest, 1)[..., None]
+    return scalar(largest * np.einsum("...i,...i->...", share, relative**norm) ** (1 / norm))

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from calibrant._core.arrays import Float64, Int
+from calibrant._core.arrays import Bool, Float64, Int
 from calibrant._core.checks import check_bins, check_choice
+from calibrant._core.compiled import compiled_rows
+from calibrant._core.compiled_streams import add_by_width
 from calibrant.metrics._sample import Ranked
 
 Binning = Literal["width", "mass"]
+# Confidences are summed as whole multiples of 2^-53.
+SUM_BITS = 53
 
 
 @dataclass(frozen=True)
 class BinSums:
     """For each bin, empty ones included: count, and sums of confidence and of correctness.
 
+    The bins are the last axis; before it there may be others, such as that of bootstrap replicates.
     Entries ``cuts[b]`` to ``cuts[b + 1]`` of the Ranked that was binned lie in bin b.
     """
 
@@ -44,7 +49,7 @@ class BinSums:
     @property
     def share(self) -> Float64:
         """Share of the samples in each bin."""
-        share: Float64 = self.count / self.count.sum()
+        share: Float64 = self.count / self.count.sum(axis=-1, keepdims=True)
         return share
 
     @property
@@ -53,12 +58,12 @@ class BinSums:
 
 
 def bin_sums(ranked: Ranked, bins: int, binning: Binning) -> BinSums:
-    """Sort the samples into bins and add up. Entries are in order, so bins are runs of them."""
+    """Sum over bins. Entries are sorted, so each bin is a contiguous run of them."""
     return sums_between(ranked, bin_cuts(ranked, check_bins(bins), binning))
 
 
 def sums_between(ranked: Ranked, cuts: Int) -> BinSums:
-    """Add up what lies between the cuts."""
+    """Sums between the cuts."""
     present = np.flatnonzero(cuts[1:] > cuts[:-1])
 
     def add(values: Float64) -> Float64:
@@ -66,7 +71,11 @@ def sums_between(ranked: Ranked, cuts: Int) -> BinSums:
         sums[present] = np.add.reduceat(values, cuts[present])
         return sums
 
-    confidence = add(ranked.count * ranked.confidence)
+    if ranked.unweighted:
+        high, low = whole_parts(ranked.confidence)
+        confidence = joined(add(ranked.count * high), add(ranked.count * low))
+    else:
+        confidence = add(ranked.count * ranked.confidence)
     return BinSums(add(ranked.count), confidence, add(ranked.hits), cuts)
 
 
@@ -105,6 +114,53 @@ def width_index(values: Float64, bins: int) -> Int:
     if len(close):
         index[close] = np.searchsorted(width_edges(bins)[1:-1], values[close], side="left")
     return index
+
+
+def whole_parts(values: Float64) -> tuple[Float64, Float64]:
+    """Values from 0 to 1 as whole numbers of 2^-26, and what is left in whole numbers of 2^-53.
+
+    Whole numbers are added without rounding, so sums do not depend on the order of the samples.
+    """
+    scaled = values * 2.0**26
+    high = np.floor(scaled)
+    return high, np.rint((scaled - high) * 2.0**27)
+
+
+def joined(high: Float64, low: Float64) -> Float64:
+    """The sum of values from the sums of their parts."""
+    return high * 2.0**-26 + low * 2.0**-53
+
+
+def width_sums(confidence: Float64, correct: Bool, bins: int) -> BinSums:
+    """Sort samples in any order into equal-width bins and add up.
+
+    >>> width_sums(np.array([0.9, 0.1, 0.8]), np.array([True, False, False]), 2).count
+    array([1., 2.])
+    """
+    rows = compiled_rows()
+    if rows is None:
+        index = width_index(confidence, bins)
+        count = np.bincount(index, minlength=bins).astype(np.float64)
+        high, low = (
+            np.bincount(index, part, bins).astype(np.float64) for part in whole_parts(confidence)
+        )
+        total = joined(high, low)
+        hits = np.bincount(index[correct], minlength=bins).astype(np.float64)
+    else:
+        count, total, hits = _compiled_width_sums(rows, confidence, correct, bins)
+    return BinSums(count, total, hits, np.concatenate(([0], np.cumsum(count).astype(np.int64))))
+
+
+def _compiled_width_sums(
+    rows: Any, confidence: Float64, correct: Bool, bins: int
+) -> tuple[Float64, Float64, Float64]:
+    """Counts, sums of confidence and hits; the sums have the bits of ``joined``."""
+    tables = np.zeros((3, 2 * bins), dtype=np.int64)
+    add_by_width(rows, confidence, correct, (tables[0], tables[1], tables[2]), SUM_BITS)
+    count, whole, part = tables.reshape(3, bins, 2).sum(axis=2)
+    whole += part >> SUM_BITS
+    total = whole + (part & (1 << SUM_BITS) - 1) * 2.0**-SUM_BITS
+    return count.astype(np.float64), total, tables[0, 1::2].astype(np.float64)
 
 
 def mass_ranks(total: float, bins: int) -> Float64:

@@ -15,6 +15,7 @@ import numpy as np
 
 from calibrant._core.arrays import Float, Float64, Int
 from calibrant._core.checks import check_bins, check_norm, refuse
+from calibrant._core.compiled_sweeps import ClassTables
 from calibrant._core.row_summary import Block, entry_probs
 from calibrant._core.row_sweeps import RowSummary
 from calibrant.metrics._binning import width_index
@@ -24,7 +25,7 @@ from calibrant.predictions import Predictions
 
 UNIT_BITS = 30
 UNITS = 2.0**UNIT_BITS
-# Cells of class and bin: half a gigabyte of counts.
+# Most cells (class × bin): half a gigabyte of counts.
 MOST_CELLS = 1 << 24
 # Probabilities in float32 are right to about 3e-7: this close below the first edge they are
 # computed again in float64 before they are binned.
@@ -49,6 +50,10 @@ def classwise_ece(p: Predictions, *, bins: int = 15, norm: float = 1) -> float:
     0.3
     """
     check_norm(norm)
+    if isinstance(p, Predictions) and p.weights is not None:
+        check_bins(bins)
+        count, residual = resampled_classwise_cells(p, p.weights[None], bins=bins)
+        return float(mean_gap_norm(count, residual, norm)[0])
     return classwise_counts(p, bins=bins).ece(norm)
 
 
@@ -67,9 +72,13 @@ def classwise_counts(p: Predictions, *, bins: int = 15) -> ClasswiseCounts:
 def summarise_and_count(p: Predictions, counts: ClasswiseCounts) -> RowSummary:
     """The O(N) columns of predictions; the same pass counts their classes into ``counts``."""
     bins = counts.above.shape[1]
+    tables = p.class_tables(bins)
+    if tables is not None:
+        counts.add_tables(tables, p.num_samples)
+        return p.sweep_columns()
     summary, parts = p.sweep(lambda: FirstBinSums(p.num_classes, bins))
     first_bins = sum((part.sums for part in parts), start=np.zeros(p.num_classes, dtype=np.int64))
-    counts.add_cells(Cells.of(p, summary, bins, parts), first_bins)
+    counts.add_cells(ClassCells.of(p, summary, bins, parts), first_bins)
     return summary
 
 
@@ -83,7 +92,7 @@ class ClasswiseCounts:
         self.prob = ExactSums(shape, UNIT_BITS)
         self.hits: Int = np.zeros(shape, dtype=np.int64)
 
-    def add_cells(self, cells: Cells, first_bins: Int) -> None:
+    def add_cells(self, cells: ClassCells, first_bins: Int) -> None:
         """Add the labels, the probabilities above the first bin, and the sums of the first bin."""
         size, shape = self.above.size, self.above.shape
         self.num_rows += len(cells.label_cell)
@@ -94,6 +103,14 @@ class ClasswiseCounts:
         units = sums.astype(np.int64).reshape(shape)
         units[:, 0] += first_bins
         self.prob.add_units(units)
+
+    def add_tables(self, tables: ClassTables, num_rows: int) -> None:
+        """Add the tables of other rows, as the compiled kernels give them."""
+        shape = self.above.shape
+        self.num_rows += num_rows
+        self.above += tables.count.reshape(shape)
+        self.hits += tables.hits.reshape(shape)
+        self.prob.add_units(tables.units.reshape(shape))
 
     def add(self, other: ClasswiseCounts) -> None:
         """Add the counts of other rows; whole numbers, so in any order."""
@@ -151,7 +168,7 @@ def gap_norm_slope(count: Float64, residual: Float64, norm: float) -> Float64:
 
 
 class FirstBinSplit:
-    """Takes blocks apart: probabilities of the first bin stay, those above are noted and set to 0.
+    """Splits blocks: probabilities of the first bin stay, those above are recorded and set to 0.
 
     Probabilities are in units of 2^-30. ``places`` are positions row * K + class of ``values``.
     """
@@ -194,7 +211,7 @@ class FirstBinSums(FirstBinSplit):
 
 
 @dataclass(frozen=True)
-class Cells:
+class ClassCells:
     """Entries above the first bin, and the labels: row, cell (class * bins + bin), probability."""
 
     row: Int
@@ -205,8 +222,8 @@ class Cells:
     @classmethod
     def of(
         cls, p: Predictions, summary: RowSummary, bins: int, parts: Sequence[FirstBinSplit]
-    ) -> Cells:
-        """Bin the noted entries, the predicted classes and the labels."""
+    ) -> ClassCells:
+        """Bin the recorded entries, the predicted classes and the labels."""
         row, classes = np.divmod(
             np.concatenate([a for b in parts for a in b.places]), p.num_classes
         )
@@ -246,7 +263,7 @@ def resampled_classwise_cells(
 
     # One thread: the matrix product uses all cores by itself.
     summary, parts = p.sweep(lambda: Products(p.num_classes, bins), threads=1)
-    cells = Cells.of(p, summary, bins, parts)
+    cells = ClassCells.of(p, summary, bins, parts)
 
     def by_cell(value: Float64, cell: Int, row: Int) -> Float64:
         size = (p.num_classes * bins, p.num_samples)

@@ -44,9 +44,14 @@ def ece_decomposition(
     overconfident and that accuracy equals its average over operating points; the residual is what
     these assumptions miss. With no correct or no wrong prediction beta is 0 and gamma 1/2.
 
+    The paper's rank formula for r (eq. 4) is misprinted: it subtracts N (N + 1) / 2 where P (P + 1)
+    / 2 belongs (Hand and Till 2001). For 4 correct predictions with ranks 13, 27, 28 and 29 among
+    29 it gives -2.28, and the AUROC is 0.87. Here r is the AUROC.
+
     References
     ----------
-    Singh et al. (2021), eq. 9.
+    Singh et al. (2021), arXiv:2106.09385, eq. 9; Hand and Till (2001),
+    doi:10.1023/A:1010920819831.
 
     >>> from calibrant import Confidences, metrics
     >>> parts = metrics.ece_decomposition(Confidences(confidence=[0.9, 0.8], correct=[1, 0]))
@@ -76,7 +81,7 @@ class BrierDecomposition:
 
     @property
     def resolution(self) -> float:
-        """What the forecasts gain over the class frequencies once recalibrated."""
+        """Improvement of the recalibrated forecasts over the class frequencies."""
         return self.uncertainty - self.refinement
 
 
@@ -121,7 +126,7 @@ def _isotonic_loss(score: Any, hit: Any) -> float:
 
 
 class Recalibrator(Protocol):
-    """What ``refinement_nll`` needs of a calibrator."""
+    """The part of a calibrator that ``refinement_nll`` uses."""
 
     def fit(self, predictions: Predictions) -> Any:
         """Fit to predictions with labels; return a fitted calibrator."""
@@ -153,7 +158,7 @@ def refinement_nll(
     """
     all_classes(p, "refinement_nll")
     check_folds(folds, p.num_samples)
-    fold = fold_numbers(p.num_samples, folds, seed)
+    fold = fold_numbers(p.num_samples, folds, seed, p.belonging.codes)
     total = 0.0
     for k in range(folds):
         held_out = p.take(fold == k)

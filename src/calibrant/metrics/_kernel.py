@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
-from calibrant._core.arrays import Float64, Int, dot
+from calibrant._core.arrays import Float64, Int, dot, dots
 from calibrant._core.checks import check_at_least, check_norm, check_positive
 from calibrant.metrics._binned import norm_of_gaps
 from calibrant.metrics._sample import Measurable, Ranked, rank
 
+MMCE_WIDTH = 0.4
 # Pairwise distances are taken between at most this many evenly spaced order statistics.
 PAIRWISE_SAMPLE = 1000
 # Confidences are kept this far from 0 and 1 where a density on (0, 1) needs their logarithm.
@@ -21,7 +23,7 @@ SMALLEST_BANDWIDTH = 1e-8
 BANDWIDTHS = np.geomspace(0.001, 0.5, 20)
 
 
-def mmce(p: Measurable | Ranked, *, width: float = 0.4) -> float:
+def mmce(p: Measurable | Ranked, *, width: float = MMCE_WIDTH) -> float:
     r"""Maximum mean calibration error with a Laplacian kernel.
 
     Range 0 to 1, lower is better. With residuals :math:`r_i = [\hat y_i = y_i] - c_i`,
@@ -102,7 +104,7 @@ def kde_ece(p: Measurable | Ranked, *, bandwidth: float | None = None, norm: flo
 
 
 def population_kde_ece(ranked: Ranked, *, bandwidth: float, norm: float = 1) -> float:
-    """What ``kde_ece`` estimates, of a population: hits are chances, and none is left out."""
+    """The population value that ``kde_ece`` estimates: hits are probabilities, none is left out."""
     return _kde_error(ranked, bandwidth, norm, leave_one_out=False)
 
 
@@ -120,33 +122,36 @@ def _kde_error(ranked: Ranked, bandwidth: float, norm: float, *, leave_one_out: 
 
 
 def _without_empty(ranked: Ranked) -> Ranked:
-    """The confidences that samples have; a bootstrap replicate leaves others without."""
+    """Confidences with at least one sample; a bootstrap replicate may have none at some."""
     there = ranked.count > 0
     if there.all():
         return ranked
-    columns = (ranked.confidence, ranked.count, ranked.hits, _doubt(ranked))
-    return Ranked(*(column[there] for column in columns))
+    confidence, count, hits, doubt = (
+        column[there] for column in (ranked.confidence, ranked.count, ranked.hits, _doubt(ranked))
+    )
+    return Ranked(confidence, count, hits, doubt)
 
 
-def laplacian_form(place: Float64, weight: Float64, width: float) -> float:
+def laplacian_form(place: Float64, weight: Float64, width: float) -> Any:
     """Sum over i, j of w_i w_j exp(-|x_i - x_j| / width), for x in rising order, in O(N).
 
     The sum over j < i is exp(-x_i / width) times a running sum of w_j exp(x_j / width). To keep the
-    exponentials finite for small widths, the line is cut into stretches of 300 widths.
+    exponentials finite for small widths, the line is cut into stretches of 300 widths. Weights may
+    have axes before that of the places, such as that of replicates.
     """
-    ahead = np.empty(len(place))
-    start, carried, carried_at = 0, 0.0, float(place[0])
+    ahead = np.empty(weight.shape)
+    start, carried, carried_at = 0, np.zeros((*weight.shape[:-1], 1)), float(place[0])
     while start < len(place):
         origin = float(place[start])
         stop = int(np.searchsorted(place, origin + 300 * width, side="right"))
         scaled = (place[start:stop] - origin) / width
-        carried *= math.exp(-min((origin - carried_at) / width, 700))
-        grown = np.exp(scaled) * weight[start:stop]
-        running = carried + np.cumsum(grown)
-        ahead[start:stop] = np.exp(-scaled) * (running - grown)
-        carried, carried_at = float(np.exp(-scaled[-1]) * running[-1]), float(place[stop - 1])
+        carried = carried * math.exp(-min((origin - carried_at) / width, 700))
+        grown = np.exp(scaled) * weight[..., start:stop]
+        running = carried + np.cumsum(grown, axis=-1)
+        ahead[..., start:stop] = np.exp(-scaled) * (running - grown)
+        carried, carried_at = math.exp(-scaled[-1]) * running[..., -1:], float(place[stop - 1])
         start = stop
-    return dot(weight, weight + 2 * ahead)
+    return dots(weight, weight + 2 * ahead)
 
 
 def median_distance(ranked: Ranked) -> float:
@@ -179,7 +184,7 @@ class _BetaKernel:
         self.log_norm: Float64 = betaln(self.a + 1, self.b + 1)
 
     def logs(self, rows: slice) -> Float64:
-        """Of the kernels around every confidence (columns) at those of ``rows``."""
+        """Log-densities of the kernels around every confidence (columns) at those of ``rows``."""
         at = self.log_confidence[rows, None] * self.a + self.log_doubt[rows, None] * self.b
         out: Float64 = at - self.log_norm
         return out
@@ -196,7 +201,7 @@ def _kde_gaps(ranked: Ranked, rows: slice, logs: Float64, *, leave_one_out: bool
     the largest that stays, so the nearest sample counts however far away it is.
     """
     at = np.arange(len(logs)), np.arange(len(ranked.count))[rows]
-    if leave_one_out:  # of several samples of one confidence, the others stay
+    if leave_one_out:  # of several samples with the same confidence, only one is left out
         logs[at] = np.where(ranked.count[rows] <= 1, -np.inf, logs[at])
     logs -= logs.max(axis=1, keepdims=True)
     kernel = np.exp(logs, out=logs)
@@ -207,7 +212,7 @@ def _kde_gaps(ranked: Ranked, rows: slice, logs: Float64, *, leave_one_out: bool
 
 
 def likeliest_bandwidth(ranked: Ranked) -> float:
-    """Bandwidth of the grid under which each sample is likeliest given the others."""
+    """Bandwidth of the grid that maximises the leave-one-out likelihood."""
     chosen = _spaced(ranked, PAIRWISE_SAMPLE)
     confidence, doubt = ranked.confidence[chosen], _doubt(ranked)[chosen]
 

@@ -1,4 +1,4 @@
-"""How far a metric read from a histogram of confidence can be from the one of the samples.
+"""How far a metric computed from a histogram of confidence can be from the exact one.
 
 Of the samples of a cell it is known how many are correct, and between which limits their
 confidences lie; not in which order, nor which are equal. For each metric the functions here give
@@ -21,7 +21,7 @@ from calibrant.metrics._sample import Ranked
 from calibrant.metrics._smooth import CELLS, SMALLEST_SCALE
 
 Limits = tuple[float, float]
-# Squares of gaps are rounded by less than this; below it their root says nothing.
+# Rounding error of squared gaps: a root below this is meaningless.
 SQUARE_ROUNDING = 1e-12
 
 
@@ -47,12 +47,12 @@ class Histogram:
 
     @cached_property
     def ties(self) -> Ranked:
-        """The samples of a cell as equals, at their mean confidence."""
+        """The samples of a cell as ties, at their mean confidence."""
         return Ranked((self.right + self.wrong) / self.count, self.count, self.hits)
 
     @cached_property
     def apart(self) -> Ranked:
-        """The correct and the wrong samples of each cell at the mean confidence of either."""
+        """The correct and the wrong samples of each cell, each at their own mean confidence."""
         confidence = np.concatenate(
             [_ratio(self.right, self.hits), _ratio(self.wrong, self.misses)]
         )
@@ -77,8 +77,11 @@ class Histogram:
         return Ranked(np.repeat(self.ties.confidence, 2), of_kind.ravel(), hits.ravel())
 
 
+NO_HISTOGRAM = Histogram(*(np.empty(0),) * 6)
+
+
 def ranking_limits(histogram: Histogram) -> dict[str, Limits]:
-    """Limits of the ranking metrics; NaN where they are undefined, which no order changes."""
+    """Limits of the ranking metrics; NaN where they are undefined for every order."""
     best, worst, ties = histogram.best, histogram.worst, histogram.ties
     return {
         "auroc": (auroc(worst), auroc(best)),
@@ -145,7 +148,7 @@ class MassBins:
 def _below(edge: Float64, start: Float64, n: Float64) -> Float64:
     """Least and largest number of the n samples from rank ``start`` on that go below an edge.
 
-    A group of equals goes where its middle sample falls. So of those that lie beyond the edge at
+    A group of ties goes where its middle sample falls. So of those that lie beyond the edge at
     most as many go below it as lie before it; and the other way round, but for the middle sample.
     """
     before = 2 * (edge - start)

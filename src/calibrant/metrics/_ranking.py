@@ -8,17 +8,13 @@ every one is wrong: there is then nothing to separate.
 from __future__ import annotations
 
 import math
-from functools import cache
 
 import numpy as np
 
-from calibrant._core.arrays import Float64, dot
+from calibrant._core.arrays import Float64, scalar
 from calibrant._core.checks import check_fraction
+from calibrant.metrics._rank_sums import rank_sums
 from calibrant.metrics._sample import Measurable, Ranked, rank
-
-# Harmonic numbers are looked up below the first and summed as a series from the second on.
-HARMONIC_TABLE = 1 << 17
-SERIES_FROM = 64
 
 
 def auroc(p: Measurable | Ranked) -> float:
@@ -37,10 +33,8 @@ def auroc(p: Measurable | Ranked) -> float:
     >>> metrics.auroc(c)
     0.625
     """
-    ranked = rank(p)
-    pairs = float(ranked.hits_so_far[-1]) * float(ranked.misses_so_far[-1])
-    below = ranked.misses_so_far - ranked.misses / 2
-    return dot(ranked.hits, below) / pairs if pairs else math.nan
+    sums = rank_sums(rank(p))
+    return _share(sums.area, sums.hits * sums.misses)
 
 
 def aupr_success(p: Measurable | Ranked) -> float:
@@ -59,9 +53,8 @@ def aupr_success(p: Measurable | Ranked) -> float:
     >>> round(metrics.aupr_success(c), 4)
     0.8333
     """
-    ranked = rank(p)
-    hits, misses = _at_or_above(ranked.hits_so_far), _at_or_above(ranked.misses_so_far)
-    return _average_precision(ranked.hits, hits, misses)
+    sums = rank_sums(rank(p))
+    return _share(sums.success, np.where(sums.misses > 0, sums.hits, 0))
 
 
 def aupr_error(p: Measurable | Ranked) -> float:
@@ -79,8 +72,8 @@ def aupr_error(p: Measurable | Ranked) -> float:
     >>> metrics.aupr_error(c)
     0.5
     """
-    ranked = rank(p)
-    return _average_precision(ranked.misses, ranked.misses_so_far, ranked.hits_so_far)
+    sums = rank_sums(rank(p))
+    return _share(sums.error, np.where(sums.hits > 0, sums.misses, 0))
 
 
 def fpr95(p: Measurable | Ranked, *, recall: float = 0.95) -> float:
@@ -99,14 +92,9 @@ def fpr95(p: Measurable | Ranked, *, recall: float = 0.95) -> float:
     >>> metrics.fpr95(c)
     0.5
     """
-    ranked = rank(p)
     check_fraction("recall", recall, example=0.95)
-    kept, wrong = _at_or_above(ranked.hits_so_far), _at_or_above(ranked.misses_so_far)
-    if not kept[0] or not wrong[0]:
-        return math.nan
-    # A hair's breadth of slack: 0.95 * 20 is 19, whatever the rounding says.
-    enough = int(np.count_nonzero(kept >= recall * kept[0] * (1 - 1e-12)))
-    return float(wrong[enough - 1] / wrong[0])
+    sums = rank_sums(rank(p), recall)
+    return _share(sums.kept, np.where(sums.hits > 0, sums.misses, 0))
 
 
 def aurc(p: Measurable | Ranked) -> float:
@@ -125,21 +113,7 @@ def aurc(p: Measurable | Ranked) -> float:
     0.25
     """
     ranked = rank(p)
-    if "aurc" not in vars(ranked):  # kept: E-AURC asks for it again
-        vars(ranked)["aurc"] = _aurc(ranked)
-    return float(vars(ranked)["aurc"])
-
-
-def _aurc(ranked: Ranked) -> float:
-    misses = ranked.misses
-    wrong = _at_or_above(ranked.misses_so_far)
-    kept = np.append(_at_or_above(ranked.hits_so_far) + wrong, 0.0)
-    # Sample j of a group of n with m misses has expected risk (w + j m/n) / (k + j), where k are
-    # more confident and w of those wrong; over j = 1 … n that sums to
-    # m + (w - k m/n) (H(k + n) - H(k)) with the harmonic numbers H.
-    rate = misses / np.where(ranked.count > 0, ranked.count, 1)
-    total = misses + (wrong - misses - kept[1:] * rate) * -np.diff(_harmonic(kept))
-    return float(total.sum()) / ranked.total
+    return scalar(rank_sums(ranked).risk) / ranked.total
 
 
 def eaurc(p: Measurable | Ranked) -> float:
@@ -158,61 +132,31 @@ def eaurc(p: Measurable | Ranked) -> float:
     0.0966
     """
     ranked = rank(p)
-    risk = 1 - ranked.accuracy
-    optimal = risk + (1 - risk) * math.log1p(-risk) if risk < 1 else 1.0
-    return aurc(ranked) - optimal
+    risk = 1 - np.asarray(ranked.accuracy)
+    right = np.where(risk < 1, 1 - risk, 1)  # 0 log 0 is 0
+    return scalar(aurc(ranked) - (risk + right * np.log(right)))
 
 
-def _at_or_above(so_far: Float64) -> Float64:
-    """From counts at or below each confidence, those at or above it."""
-    above: Float64 = so_far[-1] - np.concatenate(([0.0], so_far[:-1]))
-    return above
-
-
-def _average_precision(positives: Float64, found: Float64, false: Float64) -> float:
-    """Sum over thresholds of precision times the gain in recall.
-
-    ``found`` and ``false`` count positives and negatives flagged at each threshold.
-    """
-    if not found.max() or not false.max():
-        return math.nan
-    flagged = found + false
-    precision = found / np.where(flagged > 0, flagged, 1)
-    return dot(positives, precision) / float(found.max())
-
-
-@cache
-def _harmonic_table() -> Float64:
-    table = np.concatenate(([0.0], np.cumsum(1 / np.arange(1.0, HARMONIC_TABLE))))
-    return table - np.euler_gamma
-
-
-def _harmonic(n: Float64) -> Float64:
-    """1 + 1/2 + … + 1/n less Euler's constant: from a table, or by the asymptotic series.
-
-    Only differences are used, so the constant drops out. Weights of samples may be fractions.
-    """
-    small = (n < HARMONIC_TABLE) & ((n == np.floor(n)) | (n < SERIES_FROM))
-    out: Float64 = _harmonic_table()[np.where(small, n, 0).astype(np.int64)]
-    if not small.all():
-        x = n[~small]
-        out[~small] = np.log(x) + 1 / (2 * x) - 1 / (12 * x**2) + 1 / (120 * x**4)
-    return out
+def _share(part: Float64 | float, whole: Float64) -> float:
+    """Part of a whole; NaN where that is 0. An array where there are many."""
+    if np.ndim(whole) == 0:  # one NaN for all, so that results without a value compare equal
+        return float(part) / float(whole) if whole > 0 else math.nan
+    return scalar(np.divide(part, whole, out=np.full(np.shape(whole), math.nan), where=whole > 0))
 
 
 def unranked_aurc(low: float, high: float) -> tuple[float, float]:
-    """Bounds of the AURC of answers that are all right or all wrong, whose bootstrap is a point.
+    """Bounds of the AURC if all predictions are right or all wrong (the bootstrap does not vary).
 
-    From a perfect ranking to one by chance, with the accuracy between ``low`` and ``high``.
+    From a perfect ranking to a random one, with the accuracy between ``low`` and ``high``.
     """
     return 1 - high - _chance_over_perfect(high), 1 - low
 
 
 def unranked_eaurc(low: float, high: float) -> tuple[float, float]:
-    """Bounds of the E-AURC of answers that are all right or all wrong."""
+    """Bounds of the E-AURC if all predictions are right or all wrong."""
     return 0.0, _chance_over_perfect(min(max(1 / math.e, low), high))
 
 
 def _chance_over_perfect(accuracy: float) -> float:
-    """AURC of a ranking by chance over that of a perfect one: -a ln a."""
+    """AURC of a random ranking minus that of a perfect one: -a ln a."""
     return -accuracy * math.log(accuracy) if accuracy else 0.0

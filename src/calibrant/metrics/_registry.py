@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 from calibrant._core.checks import near_name, refuse
 from calibrant.metrics import _estimators as estimators
@@ -22,8 +20,10 @@ from calibrant.metrics._binned import (
     underconfidence_error,
 )
 from calibrant.metrics._classwise import classwise_ece
-from calibrant.metrics._estimators import Estimator, Options
+from calibrant.metrics._estimators import Estimator
 from calibrant.metrics._kernel import kde_ece, mmce, skce
+from calibrant.metrics._metric import Metric, Use
+from calibrant.metrics._positive_rows import NOISE_OF_SAMPLES, POSITIVE
 from calibrant.metrics._ranking import (
     aupr_error,
     aupr_success,
@@ -34,81 +34,22 @@ from calibrant.metrics._ranking import (
     unranked_aurc,
     unranked_eaurc,
 )
-from calibrant.metrics._sample import Ranked
 from calibrant.metrics._scores import accuracy, brier, mean_confidence, mean_entropy, nll
 from calibrant.metrics._smooth import smooth_ece
 from calibrant.metrics._streamed import Stream
 
-Place = Literal["panel", "compare", "calibrate", "train", "callback", "summary"]
-Bounds = tuple[float, float]
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A metric and its properties.
-
-    Parameters
-    ----------
-    function, label, better, low, high
-        How it is computed, what tables call it, which direction is better, and its range.
-    places
-        Where it is shown by default: the panel of ``measure``, ``compare``, ``calibrate``, the end
-        of a training, the callbacks during one, the summary of a fit.
-    options
-        Which of the panel's options (bins, norm, binning) it takes from there; a metric that is
-        defined by its binning keeps it.
-    interval
-        How its interval is made: ``"exact"`` (Wilson), ``"bootstrap"`` over samples, or for
-        estimates that noise pushes upward, a test inverted over simulated populations: of the top
-        label (``"grid"``) or of whole rows of probabilities (``"rows"``).
-    estimator
-        What the grid bootstrap simulates.
-    stream
-        How it is computed in bounded memory; None where it is not.
-    top_label
-        Whether confidences and correctness are enough.
-    percent
-        Whether tables print it in per cent.
-    scale
-        The scale on which its bootstrap distribution is near normal.
-    unranked
-        Its bounds, given those of the accuracy, where all answers are right or all are wrong: every
-        resample then has the same value.
-    """
-
-    function: Callable[..., float]
-    label: str
-    better: Literal["lower", "higher", "neither"]
-    low: float = 0
-    high: float = 1
-    places: tuple[Place, ...] = ()
-    options: tuple[str, ...] = ()
-    interval: Literal["exact", "bootstrap", "grid", "rows"] = "bootstrap"
-    estimator: Callable[[Callable[..., float], Options, Ranked], Estimator] | None = None
-    stream: Stream | None = None
-    top_label: bool = True
-    percent: bool = True
-    scale: Literal["own", "logit"] = "own"
-    unranked: Callable[[float, float], Bounds] | None = None
-
-    @property
-    def name(self) -> str:
-        """The function's name."""
-        return self.function.__name__
-
-    @property
-    def plug_in(self) -> bool:
-        """Whether sampling noise pushes the estimate upward."""
-        return self.interval in ("grid", "rows")
+# Why some metrics take no sampling weights.
+RANKS_OF_SAMPLES = "its risk is a mean over ranks of whole samples"
 
 
 def _top_label_error(
     function: Callable[..., float],
     label: str,
-    *places: Place,
+    *places: Use,
     options: tuple[str, ...] = (),
-    estimator: Callable[..., Estimator] = estimators.as_it_is,
+    estimator: Callable[..., Estimator] = estimators.one_by_one,
     stream: Stream | None = None,
+    unweighted: str = "",
 ) -> Metric:
     """A calibration error of the top label."""
     return Metric(
@@ -120,14 +61,19 @@ def _top_label_error(
         interval="grid",
         estimator=estimator,
         stream=stream,
+        unweighted=unweighted,
     )
 
 
-def _width_binned(function: Callable[..., float], label: str) -> Metric:
+def _width_binned(
+    function: Callable[..., float],
+    label: str,
+    estimator: Callable[..., Estimator] = estimators.binned,
+) -> Metric:
     """A calibration error of the panel over equal-width bins."""
     stream = streamed.in_width_bins(function)
     return _top_label_error(
-        function, label, "panel", options=("bins",), estimator=estimators.binned, stream=stream
+        function, label, "panel", options=("bins",), estimator=estimator, stream=stream
     )
 
 
@@ -148,6 +94,7 @@ METRICS: dict[str, Metric] = {
             "neither",
             places=("panel",),
             stream=streamed.MEAN_CONFIDENCE,
+            batched=True,
         ),
         Metric(
             nll,
@@ -156,6 +103,7 @@ METRICS: dict[str, Metric] = {
             high=math.inf,
             places=("panel", "compare", "calibrate", "train", "callback", "summary"),
             stream=streamed.mean("nll"),
+            batched=True,
             top_label=False,
             percent=False,
         ),
@@ -166,6 +114,7 @@ METRICS: dict[str, Metric] = {
             high=2,
             places=("panel", "compare", "calibrate", "train"),
             stream=streamed.mean("brier"),
+            batched=True,
             top_label=False,
             percent=False,
         ),
@@ -179,7 +128,7 @@ METRICS: dict[str, Metric] = {
             "callback",
             "summary",
             options=("bins", "norm", "binning"),
-            estimator=estimators.binned,
+            estimator=estimators.norm_binned,
             stream=streamed.ECE,
         ),
         _top_label_error(
@@ -189,7 +138,7 @@ METRICS: dict[str, Metric] = {
             "compare",
             "calibrate",
             options=("bins",),
-            estimator=partial(estimators.binned, binning="mass"),
+            estimator=partial(estimators.norm_binned, binning="mass"),
             stream=streamed.ADAPTIVE_ECE,
         ),
         _top_label_error(
@@ -197,11 +146,19 @@ METRICS: dict[str, Metric] = {
             "debiased ECE (L2)",
             "panel",
             "calibrate",
+            unweighted=NOISE_OF_SAMPLES,
             options=("bins",),
             estimator=estimators.debiased,
             stream=streamed.DEBIASED_ECE,
         ),
-        _top_label_error(smooth_ece, "smooth ECE", "panel", "compare", stream=streamed.SMOOTH_ECE),
+        _top_label_error(
+            smooth_ece,
+            "smooth ECE",
+            "panel",
+            "compare",
+            estimator=estimators.smooth,
+            stream=streamed.SMOOTH_ECE,
+        ),
         Metric(
             classwise_ece,
             "classwise ECE",
@@ -212,9 +169,9 @@ METRICS: dict[str, Metric] = {
             stream=streamed.CLASSWISE_ECE,
             top_label=False,
         ),
-        _width_binned(mce, "maximum CE"),
-        _width_binned(overconfidence_error, "overconfidence error"),
-        _width_binned(underconfidence_error, "underconfidence error"),
+        _width_binned(mce, "maximum CE", estimators.largest_gap),
+        _width_binned(overconfidence_error, "overconfidence error", estimators.one_sided),
+        _width_binned(underconfidence_error, "underconfidence error", estimators.one_sided),
         Metric(
             mean_entropy,
             "mean entropy",
@@ -222,6 +179,7 @@ METRICS: dict[str, Metric] = {
             high=math.inf,
             places=("panel",),
             stream=streamed.mean("mean_entropy"),
+            batched=True,
             top_label=False,
             percent=False,
         ),
@@ -232,8 +190,9 @@ METRICS: dict[str, Metric] = {
             places=("panel", "compare", "calibrate", "train", "callback"),
             scale="logit",
             stream=streamed.ranking(auroc),
+            batched=True,
         ),
-        Metric(aupr_success, "AUPR of successes", "higher", scale="logit"),
+        Metric(aupr_success, "AUPR of successes", "higher", scale="logit", batched=True),
         Metric(
             aupr_error,
             "AUPR of errors",
@@ -241,9 +200,15 @@ METRICS: dict[str, Metric] = {
             places=("panel",),
             scale="logit",
             stream=streamed.ranking(aupr_error),
+            batched=True,
         ),
         Metric(
-            fpr95, "FPR at 95 % TPR", "lower", places=("panel",), stream=streamed.ranking(fpr95)
+            fpr95,
+            "FPR at 95 % TPR",
+            "lower",
+            places=("panel",),
+            stream=streamed.ranking(fpr95),
+            batched=True,
         ),
         Metric(
             aurc,
@@ -252,7 +217,9 @@ METRICS: dict[str, Metric] = {
             places=("panel", "compare"),
             scale="logit",
             stream=streamed.ranking(aurc),
+            batched=True,
             unranked=unranked_aurc,
+            unweighted=RANKS_OF_SAMPLES,
         ),
         Metric(
             eaurc,
@@ -262,17 +229,26 @@ METRICS: dict[str, Metric] = {
             places=("panel",),
             scale="logit",
             stream=streamed.ranking(eaurc),
+            batched=True,
             unranked=unranked_eaurc,
+            unweighted=RANKS_OF_SAMPLES,
         ),
         _top_label_error(
             label_binned_ece,
             "label-binned ECE",
             options=("bins",),
-            estimator=partial(estimators.binned, floor=True),
+            estimator=estimators.label_binned,
         ),
-        _top_label_error(sweep_ece, "sweep ECE"),
-        _top_label_error(kde_ece, "KDE-ECE", estimator=estimators.density),
-        _top_label_error(mmce, "MMCE"),
+        _top_label_error(
+            sweep_ece, "sweep ECE", unweighted="it tries as many bins as there are samples"
+        ),
+        _top_label_error(
+            kde_ece,
+            "KDE-ECE",
+            unweighted="its bandwidth is chosen by leaving out whole samples",
+            estimator=estimators.density,
+        ),
+        _top_label_error(mmce, "MMCE", estimator=estimators.mean_embedding),
         Metric(
             skce,
             "SKCE",
@@ -281,17 +257,26 @@ METRICS: dict[str, Metric] = {
             interval="grid",
             estimator=estimators.kernel,
             percent=False,
+            unweighted="it averages over pairs of distinct samples",
         ),
+        *POSITIVE,
     )
 }
 
-# The one metric of its kind where a sentence or a rule needs just one.
+# The standard metric of each kind, for sentences and rules that need exactly one.
 ACCURACY, LOG_LOSS, BRIER_SCORE = "accuracy", "nll", "brier"
 CALIBRATION_ERROR, RANKING, CONFIDENCE, ENTROPY = "ece", "auroc", "mean_confidence", "mean_entropy"
+MEAN_PREDICTION, PREVALENCE = "mean_prediction", "prevalence"
+IN_THE_LARGE, SLOPE, POSITIVE_ERROR = (
+    "calibration_in_the_large",
+    "calibration_slope",
+    "positive_ece",
+)
+POSITIVE_LOSS, POSITIVE_RANKING = "positive_log_loss", "positive_auroc"
 
 
-def default_metrics(place: Place) -> tuple[str, ...]:
-    """Names of the metrics that are shown in a place unless others are asked for.
+def default_metrics(place: Use) -> tuple[str, ...]:
+    """Names of the metrics that are shown in a place by default.
 
     >>> default_metrics("callback")
     ('accuracy', 'nll', 'ece', 'auroc')

@@ -1,4 +1,4 @@
-"""The two reduced forms every metric is computed from.
+"""The two reduced forms that every metric is computed from.
 
 ``Sample`` holds the per-sample columns in order of confidence, with a weight per sample. ``Ranked``
 holds what top-label metrics need: for each distinct confidence, how many samples have it and how
@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from calibrant._core.arrays import Float64, Int, dot
+from calibrant._core.arrays import Float64, Int, dots, scalar
 from calibrant._core.checks import InputError
 from calibrant.predictions import Confidences, Predictions
 
@@ -22,28 +22,30 @@ from calibrant.predictions import Confidences, Predictions
 class Ranked:
     """Distinct confidences in rising order, with counts and correct counts (possibly weighted).
 
-    ``doubt`` is 1 - confidence with all its digits, where they are known.
+    ``doubt`` is 1 - confidence with all its digits, where they are known. Counts of many resamples
+    at once have one resample per row; what is one number else is then an array.
     """
 
     confidence: Float64
     count: Float64
     hits: Float64
     doubt: Float64 | None = None
+    unweighted: bool = False
 
     @cached_property
     def total(self) -> float:
         """N, the number of samples."""
-        return float(self.count.sum())
+        return scalar(self.count.sum(axis=-1))
 
     @cached_property
     def accuracy(self) -> float:
         """Share of correct samples."""
-        return float(self.hits.sum()) / self.total
+        return scalar(self.hits.sum(axis=-1)) / self.total
 
     @cached_property
     def mean_confidence(self) -> float:
         """Mean confidence of the samples."""
-        return dot(self.confidence, self.count) / self.total
+        return dots(self.confidence, self.count) / self.total
 
     @cached_property
     def misses(self) -> Float64:
@@ -53,12 +55,12 @@ class Ranked:
     @cached_property
     def hits_so_far(self) -> Float64:
         """Correct samples at this confidence or below."""
-        return np.cumsum(self.hits)
+        return np.cumsum(self.hits, axis=-1)
 
     @cached_property
     def misses_so_far(self) -> Float64:
         """Wrong samples at this confidence or below."""
-        return np.cumsum(self.misses)
+        return np.cumsum(self.misses, axis=-1)
 
     @cached_property
     def middle(self) -> Float64:
@@ -76,7 +78,7 @@ class Sample:
     """Columns of N samples from least to most confident, with weights.
 
     ``starts`` is where each run of equal odds begins, or None where all are distinct. ``source`` is
-    what the sample was made of; columns beyond the top label are fetched from it when asked for.
+    the original record; columns beyond the top label are read from it on demand.
     """
 
     confidence: Float64
@@ -86,7 +88,8 @@ class Sample:
     weight: Float64
     order: Int
     source: Predictions | Confidences
-    columns: dict[str, Float64] = field(default_factory=dict)  # shared by all replicates
+    columns: dict[str, tuple[Float64, bool]] = field(default_factory=dict)  # of all replicates
+    unweighted: bool = True
 
     @classmethod
     def of(cls, p: Predictions | Confidences | Sample) -> Sample:
@@ -102,40 +105,43 @@ class Sample:
             doubt=_doubt(odds),
             correct=p.correct[order].astype(np.float64),
             starts=None if new.all() else np.flatnonzero(new),
-            weight=np.ones(len(order)),
+            weight=_weight(p)[order],
             order=order,
             source=p,
+            unweighted=p.weights is None,
         )
 
     def reweighted(self, weight: Float64) -> Sample:
-        """The same samples with other weights: a bootstrap replicate."""
-        return replace(self, weight=weight)
+        """The same samples with other weights: a bootstrap replicate, or a row of each of many."""
+        return replace(self, weight=weight, unweighted=False)
 
     @cached_property
     def ranked(self) -> Ranked:
         """Counts and hits at each distinct confidence."""
-        hits = self.weight * self.correct
+        hits = self.correct if self.unweighted else self.weight * self.correct
         if self.starts is None:
-            return Ranked(self.confidence, self.weight, hits, self.doubt)
+            return Ranked(self.confidence, self.weight, hits, self.doubt, self.unweighted)
         return Ranked(
             self.confidence[self.starts],
-            np.add.reduceat(self.weight, self.starts),
-            np.add.reduceat(hits, self.starts),
+            np.add.reduceat(self.weight, self.starts, axis=-1),
+            np.add.reduceat(hits, self.starts, axis=-1),
             self.doubt[self.starts],
+            self.unweighted,
         )
 
     def mean(self, name: str, metric: str) -> float:
         """Weighted mean of a column of the source that only full predictions have."""
         if name not in self.columns:
-            self.columns[name] = getattr(all_classes(self.source, metric), name)[self.order]
-        column, weight = self.columns[name], self.weight
-        if not np.isfinite(column).all():  # 0 times infinity is not 0 in floating point
-            column, weight = column[weight > 0], weight[weight > 0]
-        return dot(column, weight) / float(weight.sum())
+            found = getattr(all_classes(self.source, metric), name)[self.order]
+            self.columns[name] = found, bool(np.isfinite(found).all())
+        (column, finite), weight = self.columns[name], self.weight
+        if not finite:  # 0 times infinity is not 0 in floating point
+            column = np.where(weight > 0, column, 0)
+        return dots(column, weight) / scalar(weight.sum(axis=-1))
 
 
 def check_measurable(p: object) -> None:
-    """Refuse what is neither of the two records."""
+    """Reject anything but Predictions and Confidences."""
     if not isinstance(p, (Predictions, Confidences)):
         raise InputError(
             f"p must be Predictions or Confidences; got {type(p).__name__}. "
@@ -153,6 +159,11 @@ def all_classes(p: object, metric: str) -> Predictions:
     return p
 
 
+def _weight(p: Predictions | Confidences) -> Float64:
+    """Sampling weights with a mean of 1, so that totals stay numbers of samples."""
+    return np.ones(len(p)) if p.weights is None else p.weights / p.weights.mean()
+
+
 def _doubt(odds: Float64) -> Float64:
     """1 - confidence from the odds against, which may be 0 or infinite."""
     return odds * (1 / (1 + odds)) if np.isfinite(odds).all() else 1 - 1 / (1 + odds)
@@ -162,5 +173,5 @@ Measurable = Predictions | Confidences | Sample
 
 
 def rank(p: Measurable | Ranked) -> Ranked:
-    """Counts and hits by confidence of anything a top-label metric accepts."""
+    """Counts and hits by confidence, from any input that a top-label metric accepts."""
     return p if isinstance(p, Ranked) else Sample.of(p).ranked

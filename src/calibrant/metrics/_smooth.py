@@ -1,20 +1,26 @@
-"""Smooth calibration error: kernel smoothing with a scale the data choose."""
+"""Smooth calibration error: kernel smoothing with a data-driven scale."""
 
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import numpy as np
 
-from calibrant._core.arrays import Float64
+from calibrant._core.arrays import Float64, Int
+from calibrant._core.numerics import dct, idct
 from calibrant.metrics._sample import Measurable, Ranked, rank
+from calibrant.metrics._simulated import Replicates
 
 # Cells of the grid on [0, 1]. Residuals are split linearly between the two nearest centres, so
 # the error is of second order in cell / sigma: under 1e-5 relative down to sigma = 0.01.
 CELLS = 4096
 # The finest scale the grid resolves well.
 SMALLEST_SCALE = 1e-3
+# Simulated of fewer samples than this vary at larger scales, which a coarser grid resolves.
+MANY_SAMPLES = 10_000
+SIGMAS_TRIED = (*(0.25**k for k in range(1, 5)), SMALLEST_SCALE)
+# Fixed points are found to this, in far fewer steps than the second.
+ROUNDING, MOST_STEPS = 1e-9, 100
 
 
 def smooth_ece(p: Measurable | Ranked) -> float:
@@ -36,45 +42,92 @@ def smooth_ece(p: Measurable | Ranked) -> float:
     >>> round(metrics.smooth_ece(c), 3)
     0.4
     """
-    from scipy.optimize import brentq
-
     ranked = rank(p)
-    spectrum = _cosine_spectrum(ranked.confidence, ranked.residual / ranked.total)
-    # smECE_sigma falls as sigma rises, and is never below the mean residual: the fixed point lies
-    # between any sigma below it and that sigma's smECE.
-    low = max(abs(float(spectrum[0])) / 2, SMALLEST_SCALE)
-    high = _smoothed_area(spectrum, low)
-    if high - low < 1e-9:  # noqa: PLR2004 - all residuals have one sign
-        return high
-    # A hair's breadth above, for the rounding of the integral.
-    return float(brentq(partial(_excess, spectrum), low, 1.001 * high + 1e-6, xtol=1e-9))
+    grid = _on_grid(ranked.confidence, ranked.residual / ranked.total)
+    return float(fixed_points(grid[None])[0])
 
 
-def _excess(spectrum: Float64, sigma: float) -> float:
-    return _smoothed_area(spectrum, sigma) - sigma
+def smooth_errors(replicates: Replicates) -> Float64:
+    """Smooth calibration error of every replicate at every strength."""
+    sizes = replicates.sizes
+    cells = CELLS if sizes.max() > MANY_SAMPLES else CELLS // 4
+    grid = replicates.on_grid(*_cell(replicates.confidence, cells), cells)
+    shares = grid / sizes[:, None, None]
+    return fixed_points(shares.reshape(-1, cells)).reshape(grid.shape[:2])
 
 
-def _cosine_spectrum(confidence: Float64, residual: Float64) -> Float64:
-    """Cosine coefficients of the residuals, gathered on the grid of cell centres."""
-    from scipy.fft import dct
+def fixed_points(grids: Float64) -> Float64:
+    """The sigma at which smECE_sigma = sigma, for each row of residuals on the grid.
 
-    place = np.clip(confidence * CELLS - 0.5, 0, CELLS - 1)
-    left = np.minimum(place.astype(np.int64), CELLS - 2)
-    part = place - left
-    grid = np.bincount(left, residual * (1 - part), minlength=CELLS)
+    smECE_sigma falls as sigma rises, so the fixed point lies above any sigma below its smECE. The
+    scales are tried from the largest down: wide kernels need few cells.
+    """
+    spectrum = dct(grids)
+    root = np.empty(len(grids))
+    left = np.arange(len(grids))
+    high, below = np.full(len(grids), 1.0), np.full(len(grids), -1.0)
+    for low in SIGMAS_TRIED:
+        area = _smoothed_area(spectrum[left], np.full(len(left), low))
+        inside = area > low
+        found = left[inside]
+        if len(found):
+            bracket = np.full(len(found), low), high[inside]
+            ends = (area - low)[inside], below[inside]
+            root[found] = _between(spectrum[found], *bracket, *ends)
+        left = left[~inside]
+        high, below = np.full(len(left), low), (area - low)[~inside]
+        root[left] = area[~inside]
+        if not len(left):
+            break
+    return root
+
+
+def _between(
+    spectrum: Float64, low: Float64, high: Float64, above: Float64, below: Float64
+) -> Float64:
+    """Fixed points between two scales, with smECE - sigma there, by the Illinois rule."""
+    root, rows = np.empty(len(spectrum)), np.arange(len(spectrum))
+    side = np.zeros(len(spectrum))
+    for _ in range(MOST_STEPS):
+        sigma = (low * below - high * above) / (below - above)
+        excess = _smoothed_area(spectrum, sigma) - sigma
+        root[rows] = sigma
+        up = excess > 0
+        # An end that stays twice is pulled in by halving its value.
+        below = np.where(up, np.where(side > 0, below / 2, below), excess)
+        above = np.where(up, excess, np.where(side < 0, above / 2, above))
+        low, high = np.where(up, sigma, low), np.where(up, high, sigma)
+        side = np.where(up, 1, -1)
+        open_ = np.minimum(high - low, np.abs(excess)) > ROUNDING
+        if not open_.any():
+            break
+        rows, spectrum = rows[open_], spectrum[open_]
+        low, high, above, below, side = (x[open_] for x in (low, high, above, below, side))
+    return root
+
+
+def _on_grid(confidence: Float64, residual: Float64) -> Float64:
+    """Residuals gathered on the grid of cell centres."""
+    left, part = _cell(confidence, CELLS)
+    grid = np.zeros(CELLS)
+    grid += np.bincount(left, residual * (1 - part), minlength=CELLS)
     grid += np.bincount(left + 1, residual * part, minlength=CELLS)
-    spectrum: Float64 = dct(grid, type=2)
-    return spectrum
+    return grid
 
 
-def _smoothed_area(spectrum: Float64, sigma: float) -> float:
+def _cell(confidence: Float64, cells: int) -> tuple[Int, Float64]:
+    """The cell centre at or below each confidence, and the share of the next one."""
+    place = np.clip(confidence * cells - 0.5, 0, cells - 1)
+    left = np.minimum(place.astype(np.int64), cells - 2)
+    return left, place - left
+
+
+def _smoothed_area(spectrum: Float64, sigma: Float64) -> Float64:
     """Integral of |K_sigma * residuals|. Reflected Gaussian smoothing is diagonal in cosines."""
-    from scipy.fft import idct
-
     # exp(-(pi k sigma)^2 / 2) is below 1e-17 beyond this k, so a coarser grid loses nothing.
-    wanted = int(9 / (math.pi * sigma)) + 1
-    cells = min(CELLS, max(256, 1 << (4 * wanted - 1).bit_length()))
-    k = np.arange(cells)
-    damped = spectrum[:cells] * np.exp(-((math.pi * sigma * k) ** 2) / 2)
-    smooth = idct(damped, type=2, n=cells)
-    return float(np.abs(smooth).sum())
+    wanted = int(9 / (math.pi * float(sigma.min()))) + 1
+    cells = min(spectrum.shape[-1], max(256, 1 << (4 * wanted - 1).bit_length()))
+    k = np.arange(min(cells, wanted))
+    damped = spectrum[:, : len(k)] * np.exp(-((math.pi * sigma[:, None] * k) ** 2) / 2)
+    area: Float64 = np.abs(idct(damped, cells)).sum(axis=-1)
+    return area

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import zipfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from calibrant._core.checks import InputError, near_name, refuse
 from calibrant._core.files import check_regular
+from calibrant._core.import_paths import import_object, is_import_path
 from calibrant._core.memory import check_size
 from calibrant._core.options import check_option_names
 from calibrant.models._base import Classifier
@@ -88,7 +89,8 @@ def build(
     Parameters
     ----------
     name
-        A name in ``MODELS``.
+        A name in ``MODELS``, or the import path ``package.module:factory`` of your own, which is
+        called with ``num_classes=``, ``size=`` and the options and returns a ``torch.nn.Module``.
     kind
         Kind of the data: image, vector, signal, tokens or trees.
     num_classes
@@ -106,6 +108,9 @@ def build(
     269722
     """
     check(name, options)
+    if name not in MODELS:
+        own: Classifier = build_own(import_object(name, "model"), num_classes, size, options)
+        return own
     model = MODELS[name]
     if kind not in model.kinds:
         fitting = ", ".join(key for key, other in MODELS.items() if kind in other.kinds)
@@ -120,10 +125,28 @@ def build(
 
 
 def check(name: str, options: Collection[str] = ()) -> None:
-    """Refuse networks, and options of theirs, that do not exist."""
+    """Reject unknown networks and options."""
     if name not in MODELS:
-        raise refuse("model", "must be a name in MODELS", f"got {name!r}", near_name(name, MODELS))
+        if is_import_path(name):
+            return
+        rule = "must be a name in MODELS, or an import path package.module:factory"
+        raise refuse("model", rule, f"got {name!r}", near_name(name, MODELS))
     check_option_names(f"model {name}", options, MODELS[name].options)
+
+
+def build_own(
+    factory: Any, num_classes: int, size: tuple[int, ...] | int, options: Mapping[str, Any]
+) -> Any:
+    """A network of the user's own."""
+    try:
+        made = factory(num_classes=num_classes, size=size, **options)
+    except TypeError as error:
+        rule = "must be callable with num_classes=, size= and the options"
+        raise refuse("model", rule, f"got {error}", "See docs/own.md.") from error
+    if not isinstance(made, nn.Module):
+        rule = "must make a torch.nn.Module"
+        raise refuse("model", rule, f"got {type(made).__name__}", "Return the network.")
+    return made
 
 
 def _sizes(name: str, kind: Kind, size: tuple[int, ...] | int) -> dict[str, int]:
@@ -161,7 +184,7 @@ def load_weights(model: nn.Module, path: str | Path) -> nn.Module:
         _renamed(str(name)): tensor for name, tensor in found.items() if isinstance(tensor, Tensor)
     }
     for name, tensor in wanted.items():
-        if name.endswith("num_batches_tracked"):  # a counter that old files lack
+        if name.endswith("num_batches_tracked"):  # a counter that older files do not have
             weights.setdefault(name, tensor)
     faults = [f"no {name}" for name in wanted if name not in weights]
     faults += [f"unknown {name}" for name in weights if name not in wanted]
@@ -196,7 +219,7 @@ def load_tensors(path: Path, argument: str, advice: str) -> dict[Any, Any]:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except InputError:
         raise
-    except Exception as error:  # whatever a damaged file makes of PyTorch's reader
+    except Exception as error:  # PyTorch raises many kinds of errors for damaged files
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise refuse(argument, rule, f"got {path}: {reason}", advice) from error
     if not isinstance(found, dict):

@@ -29,7 +29,7 @@ class Basic(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1 x 1, 3 x 3 and 1 x 1 convolutions; the last makes four times the channels."""
+    """1 x 1, 3 x 3 and 1 x 1 convolutions; the last has four times as many channels."""
 
     expansion = 4
 

@@ -9,7 +9,7 @@ from calibrant._core.checks import refuse
 from calibrant.models._base import Classifier
 
 
-class Block(nn.Module):
+class CifarBlock(nn.Module):
     """Two convolutions and a shortcut that pads missing channels with zeros (option A)."""
 
     def __init__(self, channels: int, width: int, stride: int) -> None:
@@ -68,5 +68,5 @@ class CifarResNet(Classifier):
 
 
 def _stage(channels: int, width: int, blocks: int, stride: int) -> nn.Sequential:
-    first = Block(channels, width, stride)
-    return nn.Sequential(first, *(Block(width, width, 1) for _ in range(blocks - 1)))
+    first = CifarBlock(channels, width, stride)
+    return nn.Sequential(first, *(CifarBlock(width, width, 1) for _ in range(blocks - 1)))

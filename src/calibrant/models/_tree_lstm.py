@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from calibrant.models._base import Classifier
 
 
-class TreeBatch(Protocol):
+class TreeBatchLike(Protocol):
     """Trees whose nodes are numbered leaves first, then level by level.
 
     ``words`` (leaves,), ``levels`` a list of (m, 2) with the children of each level's nodes,
@@ -29,7 +29,7 @@ class TreeBatch(Protocol):
 class TreeLSTM(Classifier):
     """Word vectors at the leaves; a node joins its two children with gates of their own.
 
-    Every node gets logits; those of the roots are the answer for the sentence.
+    Every node gets logits; those of the root are the prediction for the sentence.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class TreeLSTM(Classifier):
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(hidden, num_classes)
 
-    def states(self, trees: TreeBatch) -> Tensor:
+    def states(self, trees: TreeBatchLike) -> Tensor:
         """Hidden states of all nodes, leaves first, (nodes, hidden)."""
         cell, gate = self.leaf(self.embedding(trees.words)).chunk(2, -1)
         hidden = torch.sigmoid(gate) * torch.tanh(cell)
@@ -76,12 +76,12 @@ class TreeLSTM(Classifier):
             hidden = torch.cat([hidden, leave * level.tanh()])
         return hidden
 
-    def nodes(self, trees: TreeBatch) -> Tensor:
+    def nodes(self, trees: TreeBatchLike) -> Tensor:
         """Logits of all nodes, to train on the labels of phrases too."""
         logits: Tensor = self.head(self.dropout(self.states(trees)))
         return logits
 
-    def features(self, x: TreeBatch) -> Tensor:
-        """What the last layer sees of each root."""
+    def features(self, x: TreeBatchLike) -> Tensor:
+        """The input of the last layer, one row per tree."""
         roots: Tensor = self.dropout(self.states(x)[x.roots])
         return roots

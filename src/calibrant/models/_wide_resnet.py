@@ -9,7 +9,7 @@ from calibrant._core.checks import refuse
 from calibrant.models._base import Classifier
 
 
-class Block(nn.Module):
+class WideBlock(nn.Module):
     """Normalisation and ReLU before each of two 3 x 3 convolutions."""
 
     def __init__(self, channels: int, width: int, stride: int) -> None:
@@ -58,7 +58,7 @@ class WideResNet(Classifier):
         channels = 16
         for width, stride in ((16 * widen, 1), (32 * widen, 2), (64 * widen, 2)):
             for i in range(blocks):
-                stages.append(Block(channels, width, stride if i == 0 else 1))
+                stages.append(WideBlock(channels, width, stride if i == 0 else 1))
                 channels = width
         self.stages = nn.Sequential(*stages)
         self.bn = nn.BatchNorm2d(channels)

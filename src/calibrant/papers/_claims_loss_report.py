@@ -7,10 +7,11 @@ from functools import partial
 
 from calibrant.papers._contrasts import Contrast
 from calibrant.papers._inequalities import focal_bounds_cross_entropy, scaling_raises_the_top
-from calibrant.papers._pairs import CE, ERL, FOCAL, L1, SMALL_RATIO, above
-from calibrant.papers._verdicts import Claim, contrasted
+from calibrant.papers._pairs import CE, ERL, FOCAL, L1, above
+from calibrant.papers._verdicts import Claim
 
-_ECE = partial(Contrast, paper="loss_report", metric="ece", least=SMALL_RATIO)
+_ECE = partial(Contrast, paper="loss_report", metric="ece")
+_CLAIM = partial(Claim, paper="loss_report", source="section 3.2, figure 1", rests_on="figures")
 _GAP = partial(
     Contrast,
     paper="loss_report",
@@ -19,7 +20,6 @@ _GAP = partial(
     scale="difference",
     unit="points",
     factor=100,
-    least=0.001,
 )
 _R1 = (
     _GAP(
@@ -34,54 +34,71 @@ _R2 = _ECE(
     "ECE of cross-entropy over that with entropy regularisation",
     pairs=above([CE], [ERL]),
     within=(-math.log(1.25), math.log(1.25)),
-    least=-math.inf,
+    own_margin=True,
+)
+_R3 = _ECE(
+    "ECE of cross-entropy over that with an L1 norm", pairs=above([CE], [L1]), without=("resnet18",)
+)
+_R4 = _ECE("ECE of cross-entropy over that of focal loss", pairs=above([CE], [FOCAL]))
+_R5 = _ECE(
+    "Change of ECE from epoch to epoch on VGG-16, entropy regularisation over the other losses",
+    kind="figures",
+    metric="ece_fluctuation",
+    pairs=above([ERL], [CE, L1, FOCAL]),
+    best=True,
+    models=("vgg16",),
+)
+_R6 = _ECE(
+    "ECE with an L1 norm over that of cross-entropy, ResNet-18",
+    pairs=above([L1], [CE]),
+    models=("resnet18",),
 )
 
 CLAIMS = (
-    Claim(
+    _CLAIM(
         "R1",
-        "loss_report",
-        "Cross-entropy is overconfident, and more so than with entropy "
-        "regularisation, with an L1 norm of the logits, or focal loss.",
-        "figures",
-        contrasted(*_R1),
+        statement="Cross-entropy is overconfident, and more so than with entropy regularisation, "
+        "with an L1 norm of the logits, or focal loss.",
+        contrasts=_R1,
     ),
-    Claim(
+    _CLAIM(
         "R2",
-        "loss_report",
-        "Entropy regularisation hardly changes ECE: by a factor of less than 1.25 either way.",
-        "figures",
-        contrasted(_R2),
+        statement="Entropy regularisation hardly changes ECE: by a factor of less than 1.25 either "
+        "way (the report says: not effective).",
+        contrasts=(_R2,),
     ),
-    Claim(
+    _CLAIM(
         "R3",
-        "loss_report",
-        "An L1 norm of the logits lowers ECE.",
-        "figures",
-        contrasted(_ECE("ECE of cross-entropy over that with an L1 norm", pairs=above([CE], [L1]))),
+        statement="An L1 norm of the logits lowers ECE on networks other than ResNet-18.",
+        contrasts=(_R3,),
     ),
-    Claim(
-        "R4",
-        "loss_report",
-        "Focal loss lowers ECE.",
-        "figures",
-        contrasted(
-            _ECE("ECE of cross-entropy over that of focal loss", pairs=above([CE], [FOCAL]))
-        ),
+    _CLAIM("R4", statement="Focal loss lowers ECE.", contrasts=(_R4,)),
+    _CLAIM(
+        "R5",
+        statement="On VGG-16 the ECE fluctuates more from epoch to epoch under entropy "
+        "regularisation than under the other losses.",
+        contrasts=(_R5,),
     ),
-    Claim(
+    _CLAIM(
+        "R6",
+        statement="On ResNet-18 an L1 norm of the logits does not lower ECE.",
+        contrasts=(_R6,),
+    ),
+    _CLAIM(
         "T1",
-        "loss_report",
-        "Scaling logits by t > 1 does not lower the top probability.",
-        "mathematics",
-        scaling_raises_the_top,
+        statement="Scaling logits by t > 1 does not lower the top probability.",
+        source="theorem 1",
+        rests_on="mathematics",
+        own_test=scaling_raises_the_top,
+        own_rule="top probability after scaling minus before: never below 0 beyond rounding",
     ),
-    Claim(
+    _CLAIM(
         "T2",
-        "loss_report",
-        "Focal loss is at least cross-entropy minus gamma times the entropy "
-        "of the prediction, for gamma ≥ 1.",
-        "mathematics",
-        focal_bounds_cross_entropy,
+        statement="Focal loss is at least cross-entropy minus gamma times the entropy of the "
+        "prediction, for gamma ≥ 1.",
+        source="theorem 2",
+        rests_on="mathematics",
+        own_test=focal_bounds_cross_entropy,
+        own_rule="left side minus right side: never below 0 beyond rounding",
     ),
 )

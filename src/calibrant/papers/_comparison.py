@@ -12,7 +12,7 @@ from typing import Any
 from calibrant._core.formatting import straight
 from calibrant.papers._published import PUBLISHED, published
 from calibrant.papers._results import Results
-from calibrant.papers._scales import CALIBRATORS, Place, method_name, scale_note
+from calibrant.papers._scales import CALIBRATOR_LABELS, Place, method_name, scale_note
 from calibrant.results import compare_runs, summarise_runs
 
 BASELINE = "cross_entropy"
@@ -24,7 +24,7 @@ TEMPERATURES = {
     "TS-ECE": "the temperature that minimises ECE on the calibration samples",
     "TS-fixed": "a fixed temperature (1.5; 1.1 on ImageNet)",
 }
-REPAIRS = {
+AFTER_CALIBRATION = {
     "none": "",
     "temperature": "after TS",
     "temperature_soft_ece": "after TS-SB-ECE",
@@ -68,7 +68,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class TableComparison:
     """A table of a paper, each published row followed by our results."""
 
     paper: str
@@ -144,7 +144,7 @@ class Comparison:
         return file.getvalue()
 
 
-def compare_table(paper: str, table: str, results: Results | None = None) -> Comparison:
+def compare_table(paper: str, table: str, results: Results | None = None) -> TableComparison:
     """A published table, next to our results if there are any.
 
     Parameters
@@ -182,14 +182,14 @@ def compare_table(paper: str, table: str, results: Results | None = None) -> Com
     notes = [f"Published: {spread}{known.citation}"]
     if results is not None:
         notes += _notes_on_ours(results, entries)
-    return Comparison(paper, table, tuple(columns), tuple(entries), tuple(notes))
+    return TableComparison(paper, table, tuple(columns), tuple(entries), tuple(notes))
 
 
 def _labels(paper: str, cell: dict[str, Any]) -> tuple[str, str]:
     """Row and column of a cell, as the paper arranges its tables."""
     method = method_name(cell["objective"], cell["secondary"])
     metric = METRIC_WORDS.get(cell["metric"], cell["metric"])
-    calibrator = REPAIRS[cell["calibrator"]] if metric != "temperature" else "of TS"
+    calibrator = AFTER_CALIBRATION[cell["calibrator"]] if metric != "temperature" else "of TS"
     if paper == "singh2021":  # a column is a metric
         return f"{method} {calibrator}".strip(), metric
     if paper == "karandikar2021":  # a column is a metric before or after calibration
@@ -244,9 +244,7 @@ def _mark(values: list[float], baseline: list[float]) -> str:
     """Whether values lie above or below those of the baseline, filled if a t-test is sure."""
     if len(values) < 2 or len(baseline) < 2:  # noqa: PLR2004 - no spread, no test
         return ""
-    found = compare_runs(values, baseline)
-    up, down = "▲▼" if found.p_value < LEVEL else "△▽"
-    return up if found.difference > 0 else down if found.difference < 0 else ""
+    return compare_runs(values, baseline).mark(LEVEL)
 
 
 def _notes_on_ours(results: Results, entries: Sequence[Entry]) -> list[str]:
@@ -260,7 +258,7 @@ def _notes_on_ours(results: Results, entries: Sequence[Entry]) -> list[str]:
         f"▲ ▼ above, below cross-entropy by a two-sample t-test, p < {LEVEL:g}, not corrected; "
         "△ ▽ above, below, not significant.",
     ]
-    label = CALIBRATORS[results.at.paper].get("temperature")
+    label = CALIBRATOR_LABELS[results.at.paper].get("temperature")
     if label:
         notes.append(f"TS in ours: {TEMPERATURES[label]}.")
     return [*notes, results.at.note] if results.at.note else notes

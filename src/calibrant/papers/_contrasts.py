@@ -17,15 +17,15 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.papers._evidence import Cell, Evidence, Label
+from calibrant.papers._evidence import Evidence, Label, SeedMean
 from calibrant.papers._run_measures import FLOOR
-from calibrant.papers._scales import Place
+from calibrant.papers._scales import Place, data_set
 from calibrant.results import summarise_runs
 
 Array = NDArray[np.float64]
@@ -52,18 +52,23 @@ class Contrast:
         "ratio" for the log of a / b, "difference" for a - b.
     margin
         What the interval must be above, in the contrast's own scale.
-    least
-        A smaller effect, shown to be smaller, is none.
     within
         For claims that two things are alike: bounds that must hold the interval.
+    own_margin
+        Whether ``margin`` or ``within`` is ours; else it is the paper's own number, or 0.
+    stated
+        The size that the paper prints: the effect must be there, and its interval may not lie below
+        this size.
+    mostly
+        For claims about most cases: they are counted, and the interval does not matter.
     best
         Count settings in which every pair agrees (ties included) instead of pairs.
     by_labels
         Whether the claim is that labels matter, so that luck must be excluded.
     unit, factor
         Of the effect as told; a difference is multiplied by ``factor``.
-    places
-        Restricts the settings; None for all.
+    data, models, without
+        Restrict the settings to these data or networks, or to all but some networks.
     """
 
     what: str
@@ -73,17 +78,57 @@ class Contrast:
     kind: str = "main"
     scale: Literal["ratio", "difference"] = "ratio"
     margin: float = 0.0
-    least: float = 0.0
     within: tuple[float, float] | None = None
+    own_margin: bool = False
+    stated: float | None = None
+    mostly: bool = False
     best: bool = False
     by_labels: bool = True
     unit: str = "ratio"
     factor: float = 1.0
-    places: frozenset[Place] | None = None
+    data: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
     def told(self, value: float) -> float:
         """A contrast as the effect that is shown."""
         return math.exp(value) if self.scale == "ratio" else self.factor * value
+
+    def number(self, value: float) -> str:
+        """The same with three digits."""
+        return f"{self.told(value):.3g}"
+
+    def bounds(self) -> str:
+        """The bounds of ``within`` in words."""
+        low, high = self.within or (-math.inf, math.inf)
+        return f"{self.number(low)} to {self.number(high)}"
+
+    def concerns(self, place: Place) -> bool:
+        """Whether a setting is one of those that the claim is about."""
+        named = not self.models or place.model in self.models
+        known = not self.data or data_set(place.data) in self.data
+        return named and known and place.model not in self.without
+
+    def with_margin(self, factor: float) -> Contrast:
+        """The same with ``factor`` times the margin, on the scale of the contrast."""
+        if self.within is None:
+            return replace(self, margin=factor * self.margin)
+        return replace(self, within=(factor * self.within[0], factor * self.within[1]))
+
+    def rule(self) -> str:
+        """What the numbers must show for the claim to hold."""
+        if self.mostly:
+            asked = f"inside {self.bounds()}" if self.within else f"above {self.number(0)}"
+            words = f"more than half of the cases are {asked}"
+        elif self.within is not None:
+            words = f"the interval is inside {self.bounds()}"
+        elif self.stated is not None:
+            words = (
+                f"the interval is above {self.number(0)} and not below {self.number(self.stated)}"
+            )
+        else:
+            words = f"the interval is above {self.number(self.margin)}"
+        return words + (" (margin ours)" if self.own_margin else "")
 
 
 @dataclass(frozen=True)
@@ -100,6 +145,7 @@ class Setting:
     pairs: NDArray[np.int64]
     variances: Array | None = None
     freedom: Array | None = None
+    name: str = ""
 
     @property
     def weights(self) -> Array:
@@ -126,15 +172,15 @@ class Estimate:
 def settings(contrast: Contrast, evidence: Evidence) -> list[Setting]:
     """The settings that have what the contrast compares; parts of one network are one setting."""
     cells = evidence.at(contrast.paper, contrast.kind, contrast.metric)
-    networks: dict[tuple[str, str], list[Mapping[Label, Cell]]] = defaultdict(list)
+    networks: dict[tuple[str, str], list[Mapping[Label, SeedMean]]] = defaultdict(list)
     for place, found in cells.items():
-        if contrast.places is None or place in contrast.places:
+        if contrast.concerns(place):
             networks[place.data, place.model].append(found)
-    made = (_setting(contrast, parts) for parts in networks.values())
-    return [setting for setting in made if setting is not None]
+    made = ((name, _setting(contrast, parts)) for name, parts in networks.items())
+    return [replace(s, name=Place(*name).setting) for name, s in made if s is not None]
 
 
-def _setting(contrast: Contrast, parts: Sequence[Mapping[Label, Cell]]) -> Setting | None:
+def _setting(contrast: Contrast, parts: Sequence[Mapping[Label, SeedMean]]) -> Setting | None:
     common = [label for label in parts[0] if all(label in part for part in parts)]
     pairs = contrast.pairs(common)
     if not pairs:
@@ -168,7 +214,7 @@ def _scaled(contrast: Contrast, values: Array) -> Array:
     return np.log(np.maximum(values, FLOOR)) if contrast.scale == "ratio" else values
 
 
-def _common_seeds(cells: Sequence[Cell]) -> list[int] | None:
+def _common_seeds(cells: Sequence[SeedMean]) -> list[int] | None:
     """Seeds that all cells have; none for printed cells, None if they share none."""
     if any(cell.seeds is None for cell in cells):
         return []

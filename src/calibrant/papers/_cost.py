@@ -57,8 +57,8 @@ def _of_run(run: Run) -> float:
     from calibrant.train import get_recipe
 
     count, *_ = SIZES[run.data]
-    held = run.calibration if run.calibration >= 1 else run.calibration * count
-    samples = run.train_size or count - held
+    held = 0.0 if isinstance(run.calibration, str) else run.calibration
+    samples = run.train_size or count - (held if held >= 1 else held * count)
     recipe = dict(run.recipe)
     epochs = get_recipe(recipe.pop("name"), **recipe).epochs
     options = tuple(sorted(run.model_options.items()))

@@ -18,10 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calibrant._core.checks import refuse
+from calibrant.papers._collected import Collected, results_of
 from calibrant.papers._published import PUBLISHED, published
 from calibrant.papers._results import Results
-from calibrant.papers._run_measures import figure_cells
-from calibrant.papers._scales import CALIBRATORS, Place, method_name, paper_at
+from calibrant.papers._run_measures import record_cells
+from calibrant.papers._scales import CALIBRATOR_LABELS, Place, method_name, paper_at
+from calibrant.papers._value_measures import value_cells
 
 # How often each paper trained a network; what has no spread in print is one run.
 _RUNS = {"wang2021": 5, "singh2021": 3, "mukhoti2020": 1, "karandikar2021": 10}
@@ -30,7 +32,16 @@ _REPEATED = {("karandikar2021", "table1")}
 _KINDS = {("singh2021", "table3"): "shift", ("singh2021", "table4"): "confidnet"}
 # Shifted data are a part of the setting whose networks they were shown to.
 _TRAINED_ON = {"cifar10.1": "cifar10", "cifar10.2": "cifar10", "imagenet-v2": "imagenet"}
-_METRICS = ("ece", "accuracy", "auroc", "adaptive_ece", "classwise_ece")
+_METRICS = (
+    "ece",
+    "accuracy",
+    "error",
+    "auroc",
+    "brier",
+    "mean_entropy",
+    "adaptive_ece",
+    "classwise_ece",
+)
 
 
 class Label(NamedTuple):
@@ -40,7 +51,7 @@ class Label(NamedTuple):
     calibrator: str = "none"
 
 
-class Key(NamedTuple):
+class EvidenceKey(NamedTuple):
     """What a cell is about.
 
     ``kind`` is the question its runs answer: "main" for tables, "shift", "confidnet", or "figures"
@@ -55,14 +66,14 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cell:
+class SeedMean:
     """One number: values by seed, or mean, standard deviation and number of runs.
 
     Examples
     --------
-    >>> Cell.of({0: 0.25, 1: 0.75}).mean
+    >>> SeedMean.of({0: 0.25, 1: 0.75}).mean
     0.5
-    >>> Cell(0.03, 0.002, 5).seeds is None
+    >>> SeedMean(0.03, 0.002, 5).seeds is None
     True
     """
 
@@ -72,7 +83,7 @@ class Cell:
     seeds: Mapping[int, float] | None = None
 
     @classmethod
-    def of(cls, seeds: Mapping[int, float]) -> Cell:
+    def of(cls, seeds: Mapping[int, float]) -> SeedMean:
         """From values by seed."""
         values = list(seeds.values())
         std = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
@@ -85,7 +96,7 @@ class Evidence:
     Parameters
     ----------
     cells
-        By :class:`Key`.
+        By :class:`EvidenceKey`.
     source
         Where they come from, in words: "the published tables".
 
@@ -98,16 +109,16 @@ class Evidence:
     (0.0643, 5)
     """
 
-    def __init__(self, cells: Mapping[Key, Cell], source: str) -> None:
+    def __init__(self, cells: Mapping[EvidenceKey, SeedMean], source: str) -> None:
         self.cells, self.source = dict(cells), source
 
-    def at(self, paper: str, kind: str, metric: str) -> dict[Place, dict[Label, Cell]]:
+    def at(self, paper: str, kind: str, metric: str) -> dict[Place, dict[Label, SeedMean]]:
         """Cells of a metric by place and label, in the order in which they were found."""
         return self._by_metric.get((paper, kind, metric), {})
 
     @cached_property
-    def _by_metric(self) -> dict[tuple[str, str, str], dict[Place, dict[Label, Cell]]]:
-        found: dict[tuple[str, str, str], dict[Place, dict[Label, Cell]]] = {}
+    def _by_metric(self) -> dict[tuple[str, str, str], dict[Place, dict[Label, SeedMean]]]:
+        found: dict[tuple[str, str, str], dict[Place, dict[Label, SeedMean]]] = {}
         for key, cell in self.cells.items():
             places = found.setdefault((key.paper, key.kind, key.metric), {})
             places.setdefault(key.place, {})[key.label] = cell
@@ -116,7 +127,7 @@ class Evidence:
     @classmethod
     def published(cls) -> Evidence:
         """What the papers print."""
-        cells: dict[Key, Cell] = {}
+        cells: dict[EvidenceKey, SeedMean] = {}
         for paper, tables in PUBLISHED.items():
             for table in tables:
                 if (paper, table) not in _REPEATED:
@@ -135,21 +146,26 @@ class Evidence:
         Parameters
         ----------
         out
-            Folder that ``calibrant papers run`` wrote.
+            Folder that ``calibrant papers run`` wrote, or one of collected results (``evidence``).
         scale
-            "smoke", "cpu" or "paper".
+            One of ``SCALES``.
         """
         if not Path(out).is_dir():
             advice = "Name the folder that calibrant papers run wrote."
             raise refuse("results", "must be a folder with finished runs", f"got {out}", advice)
-        values: dict[Key, dict[int, float]] = defaultdict(dict)
-        for paper in CALIBRATORS:
-            results = Results(paper_at(paper, scale), out)
+        values: dict[EvidenceKey, dict[int, float]] = defaultdict(dict)
+        source = ""
+        for paper in CALIBRATOR_LABELS:
+            results = results_of(paper_at(paper, scale), out)
+            source = results.source
             for key, seed, value in (*_table_cells(results), *_figure_cells(results)):
                 if math.isfinite(value):
                     values[key][seed] = value
-        cells = {key: Cell.of(seeds) for key, seeds in values.items()}
-        return cls(cells, f"the runs at the scale {scale}")
+        return cls({key: SeedMean.of(seeds) for key, seeds in values.items()}, source)
+
+    def having(self, cells: Mapping[EvidenceKey, SeedMean]) -> Evidence:
+        """The same with further cells."""
+        return Evidence({**self.cells, **cells}, self.source)
 
     def shuffled(self, seed: int) -> Evidence:
         """The same numbers with their labels permuted within each setting and metric.
@@ -157,32 +173,34 @@ class Evidence:
         Printed cells change places whole; of measured cells every run does.
         """
         rng = np.random.default_rng(seed)
-        groups: dict[tuple[Any, ...], list[Key]] = defaultdict(list)
+        groups: dict[tuple[Any, ...], list[EvidenceKey]] = defaultdict(list)
         for key in self.cells:
             groups[key[:4]].append(key)
-        cells: dict[Key, Cell] = {}
+        cells: dict[EvidenceKey, SeedMean] = {}
         for keys in groups.values():
             cells.update(_deal(keys, [self.cells[key] for key in keys], rng))
         return Evidence({key: cells[key] for key in self.cells}, f"{self.source}, labels shuffled")
 
 
-def _deal(keys: list[Key], cells: list[Cell], rng: np.random.Generator) -> dict[Key, Cell]:
+def _deal(
+    keys: list[EvidenceKey], cells: list[SeedMean], rng: np.random.Generator
+) -> dict[EvidenceKey, SeedMean]:
     if any(cell.seeds is None for cell in cells):
         return {key: cells[int(i)] for key, i in zip(keys, rng.permutation(len(keys)), strict=True)}
     slots = [
         (key, seed) for key, cell in zip(keys, cells, strict=True) for seed in cell.seeds or ()
     ]
     values = [value for cell in cells for value in (cell.seeds or {}).values()]
-    dealt: dict[Key, dict[int, float]] = defaultdict(dict)
+    dealt: dict[EvidenceKey, dict[int, float]] = defaultdict(dict)
     for (key, seed), i in zip(slots, rng.permutation(len(slots)), strict=True):
         dealt[key][seed] = values[int(i)]
-    return {key: Cell.of(seeds) for key, seeds in dealt.items()}
+    return {key: SeedMean.of(seeds) for key, seeds in dealt.items()}
 
 
 # --- printed -----------------------------------------------------------------------------------
 
 
-def _printed(paper: str, kind: str, row: dict[str, Any]) -> Iterator[tuple[Key, Cell]]:
+def _printed(paper: str, kind: str, row: dict[str, Any]) -> Iterator[tuple[EvidenceKey, SeedMean]]:
     """The cell of a row of a published table, and of the temperature beside it."""
     data = row["data"]
     part = data if data in _TRAINED_ON else "test"
@@ -195,9 +213,27 @@ def _printed(paper: str, kind: str, row: dict[str, Any]) -> Iterator[tuple[Key, 
     std = math.nan if row["spread"] is None else row["spread"] / unit
     if row["spread_kind"] == "sem":
         std *= math.sqrt(count)
-    yield Key(paper, kind, place, row["metric"], label), Cell(row["value"] / unit, std, count)
+    yield (
+        EvidenceKey(paper, kind, place, row["metric"], label),
+        SeedMean(row["value"] / unit, std, count),
+    )
     if row["temperature"] is not None:
-        yield Key(paper, kind, place, "temperature", label), Cell(row["temperature"])
+        yield EvidenceKey(paper, kind, place, "temperature", label), SeedMean(row["temperature"])
+    if paper == "wang2021":
+        yield from _along_gamma(place, row, label, SeedMean(row["value"] / unit, std, count))
+
+
+def _along_gamma(
+    place: Place, row: dict[str, Any], label: Label, cell: SeedMean
+) -> Iterator[tuple[EvidenceKey, SeedMean]]:
+    """Focal loss of wang2021 under its gamma, and the coefficients chosen."""
+    strength, figure = row["coefficient"], ("wang2021", "figures", place)
+    if strength is not None and row["calibrator"] == "none":
+        yield EvidenceKey(*figure, "best_coefficient", label), SeedMean(strength)
+    if label.method == "focal":
+        label = label._replace(method=f"focal gamma={strength:g}")
+    if label.method == "cross_entropy" or "gamma" in label.method:
+        yield EvidenceKey(*figure, f"{row['metric']} along gamma", label), cell
 
 
 # --- measured ----------------------------------------------------------------------------------
@@ -208,7 +244,7 @@ def _places(results: Results) -> set[Place]:
     return set(results.at.settings.values())
 
 
-def _table_cells(results: Results) -> Iterator[tuple[Key, int, float]]:
+def _table_cells(results: Results) -> Iterator[tuple[EvidenceKey, int, float]]:
     """Values that the study files measure: on the test set, under shift, after ConfidNet."""
     tests = {place for place in _places(results) if place.part == "test"}
     yield from _values(results, "main", "main", tests)
@@ -222,25 +258,30 @@ def _table_cells(results: Results) -> Iterator[tuple[Key, int, float]]:
 
 def _values(
     results: Results, study: str, kind: str, places: Collection[Place]
-) -> Iterator[tuple[Key, int, float]]:
+) -> Iterator[tuple[EvidenceKey, int, float]]:
     paper = results.at.paper
     for run in results.runs(study):
         for place in sorted(places):
             if (run.data, run.model) != (place.data, place.model):
                 continue
             for metric in (*_METRICS, "temperature"):
-                for calibrator in CALIBRATORS[paper]:
+                for calibrator in CALIBRATOR_LABELS[paper]:
                     value = results.value(run, metric, calibrator, place.part)
                     if value is not None:
-                        key = Key(paper, kind, place, metric, Label(run.name, calibrator))
+                        key = EvidenceKey(paper, kind, place, metric, Label(run.name, calibrator))
                         yield key, run.seed, value
 
 
-def _figure_cells(results: Results) -> Iterator[tuple[Key, int, float]]:
+def _figure_cells(results: Results) -> Iterator[tuple[EvidenceKey, int, float]]:
     """What the claims need that no table holds."""
     places = _places(results)
-    for run, (metric, method, calibrator), value in figure_cells(results):
-        place = Place(run.data, run.model)
-        if place in places:
-            key = Key(results.at.paper, "figures", place, metric, Label(method, calibrator))
-            yield key, run.seed, value
+    records = results.derived() if isinstance(results, Collected) else record_cells(results)
+    for found in (*value_cells(results), *records):
+        run = found.run
+        if Place(run.data, run.model) in places:
+            place, label = Place(run.data, run.model, found.part), Label(*found[2:4])
+            yield (
+                EvidenceKey(results.at.paper, "figures", place, found.metric, label),
+                run.seed,
+                found.value,
+            )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from calibrant._core.checks import check_choice, near_name, refuse
 from calibrant._core.files import replacing
-from calibrant.papers._comparison import BASELINE, KINDS, compare_table
+from calibrant.papers._comparison import BASELINE, KINDS, TableComparison, compare_table
 from calibrant.papers._figures import FIGURES, draw_figure
 from calibrant.papers._published import PUBLISHED, published
 from calibrant.papers._results import Results
@@ -38,24 +38,33 @@ class Experiment:
         """The studies that make what it needs at a scale, each with the runs needed only."""
         return merged(study for need in self.needs for study in at.study(need.kind, need.methods))
 
-    def write(self, results: Results, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-        """Write the table (txt, md, csv) or the figure (in ``formats``) from what is finished."""
-        folder.mkdir(parents=True, exist_ok=True)
-        stem = f"{self.paper}-{self.name}-{results.at.scale}"
-        if self.is_table:
-            made = compare_table(self.paper, self.name, results)
-            texts = {"txt": made.to_text(), "md": made.to_markdown(), "csv": made.to_csv()}
-            paths = [folder / f"{stem}.{kind}" for kind in texts]
-            for path, text in zip(paths, texts.values(), strict=True):
-                with replacing(path) as temporary:
-                    temporary.write_text(text, encoding="utf-8")
-            return paths
+    def table(self, results: Results) -> TableComparison:
+        """The published table beside what is finished."""
+        return compare_table(self.paper, self.name, results)
+
+    def write_table(self, made: TableComparison, folder: Path, scale: str) -> list[Path]:
+        """Write a table as text, Markdown and CSV."""
+        texts = {"txt": made.to_text(), "md": made.to_markdown(), "csv": made.to_csv()}
+        paths = self._paths(folder, scale, texts)
+        for path, text in zip(paths, texts.values(), strict=True):
+            with replacing(path) as temporary:
+                temporary.write_text(text, encoding="utf-8")
+        return paths
+
+    def write_figure(self, results: Results, folder: Path, formats: Sequence[str]) -> list[Path]:
+        """Draw what is finished, and write the figure in the given formats."""
+        paths = self._paths(
+            folder, results.at.scale, [check_choice("format", kind, FORMATS) for kind in formats]
+        )
         figure = draw_figure(self.paper, self.name, results)
-        paths = [folder / f"{stem}.{check_choice('format', kind, FORMATS)}" for kind in formats]
         for path in paths:
             with replacing(path) as temporary:
                 figure.savefig(temporary, format=path.suffix[1:], dpi=DOTS_PER_INCH)
         return paths
+
+    def _paths(self, folder: Path, scale: str, endings: Iterable[str]) -> list[Path]:
+        folder.mkdir(parents=True, exist_ok=True)
+        return [folder / f"{self.paper}-{self.name}-{scale}.{ending}" for ending in endings]
 
 
 def merged(studies: Iterable[Study]) -> list[Study]:
@@ -74,6 +83,12 @@ def _methods(paper: str, table: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(BASELINE if name == "confidnet" else name for name in names))
 
 
+def _kinds(paper: str, table: str) -> tuple[str, ...]:
+    """The questions that a table asks of the runs; wang2021 repeats its tables with ResNet-110."""
+    kind = KINDS.get((paper, table), "main")
+    return (kind, "deeper") if paper == "wang2021" else (kind,)
+
+
 def experiments(paper: str) -> dict[str, Experiment]:
     """The tables and figures of a paper by name."""
     if paper not in PAPERS:
@@ -83,7 +98,7 @@ def experiments(paper: str) -> dict[str, Experiment]:
             paper,
             name,
             info.caption,
-            (Need(KINDS.get((paper, name), "main"), _methods(paper, name)),),
+            tuple(Need(kind, _methods(paper, name)) for kind in _kinds(paper, name)),
         )
         for name, info in PUBLISHED.get(paper, {}).items()
     }

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from calibrant import metrics
 from calibrant.papers._evidence import Evidence
 from calibrant.papers._run_measures import no_bin_underconfident
-from calibrant.papers._verdicts import Verdict
+from calibrant.papers._verdicts import ClaimVerdict
 from calibrant.predictions import Confidences
 
 Array = NDArray[np.float64]
-ROUNDING = 1e-11  # of quantities of size 1; the largest sums here have a few hundred terms
+ROUNDING_ERROR = 1e-11  # of quantities of size 1; the largest sums here have a few hundred terms
 GAMMAS = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 50.0)
 SMALL_GAMMAS = (0.001, 0.1, 0.5, 0.9, 0.999)  # below 1 the printed proofs do not apply
 _ROWS = 200
@@ -42,19 +42,21 @@ def _log_softmax(z: Array) -> Array:
     return shifted
 
 
-def _result(slack: Array, claim: str) -> Verdict:
+def _result(slack: Array, claim: str) -> ClaimVerdict:
     """Slack is what the greater side has more, relative to the size of the sides."""
-    worst, good = float(slack.min()), int((slack >= -ROUNDING).sum())
+    worst, good = float(slack.min()), int((slack >= -ROUNDING_ERROR).sum())
     if good == len(slack):
         words = f"{claim} for all {good:,} samples tried, whatever evidence is fed in."
-        return Verdict("holds", worst, None, None, "least slack", (good, good), words)
+        return ClaimVerdict("holds", worst, None, None, "least slack", (good, good), words)
     words = (
         f"{claim} fails for {len(slack) - good:,} of {len(slack):,} samples, by up to {-worst:.3g}."
     )
-    return Verdict("does not hold", worst, None, None, "least slack", (good, len(slack)), words)
+    return ClaimVerdict(
+        "does not hold", worst, None, None, "least slack", (good, len(slack)), words
+    )
 
 
-def scaling_raises_the_top(_: Evidence) -> Verdict:
+def scaling_raises_the_top(_: Evidence) -> ClaimVerdict:
     """Theorem 1 of loss_report: logits times t > 1 have a top softmax at least as large."""
     slack = []
     for z in _logits(1):
@@ -101,34 +103,51 @@ def _focal_bound(gammas: tuple[float, ...], *, divergence: bool) -> Array:
     return np.concatenate(slack)
 
 
-def _with_small_gammas(claim: str, *, divergence: bool) -> Verdict:
+def _with_small_gammas(claim: str, *, divergence: bool) -> ClaimVerdict:
     found = _result(_focal_bound(GAMMAS, divergence=divergence), f"{claim} for gamma ≥ 1")
     small = _focal_bound(SMALL_GAMMAS, divergence=divergence)
-    fails = int((small < -ROUNDING).sum())
+    fails = int((small < -ROUNDING_ERROR).sum())
     words = f"fails {fails:,} times" if fails else "was not violated either"
     note = f" For 0 < gamma < 1, which the proof does not cover, it {words}."
-    return Verdict(
+    return ClaimVerdict(
         found.verdict, found.effect, None, None, found.unit, found.cases, found.reason + note
     )
 
 
-def focal_bounds_cross_entropy(_: Evidence) -> Verdict:
+def focal_bounds_cross_entropy(_: Evidence) -> ClaimVerdict:
     """Theorem 2 of loss_report: focal ≥ cross-entropy - gamma · entropy."""
     return _with_small_gammas("Focal ≥ cross-entropy − gamma · entropy", divergence=False)
 
 
-def focal_bounds_divergence(_: Evidence) -> Verdict:
+def focal_bounds_divergence(_: Evidence) -> ClaimVerdict:
     """Equation of mukhoti2020: focal ≥ KL divergence - gamma · entropy, soft targets included."""
     return _with_small_gammas("Focal ≥ KL divergence − gamma · entropy", divergence=True)
 
 
-def ece_is_the_gap(evidence: Evidence) -> Verdict:
+def penalties_are_least_when_uniform(_: Evidence) -> ClaimVerdict:
+    """Section 2.2 and appendix A.1 of singh2021: both penalties ask for probabilities of 1/K.
+
+    Minus the entropy, and the cross-entropy of the uniform distribution, are compared with their
+    values at 1/K. Equation 16 as printed, the sum of log c and log(1 - c), has its *greatest* value
+    at 1/2: its sign is a misprint, and the claim is tested with the sign of equation 15.
+    """
+    slack = []
+    for z in _logits(5):
+        log_p = _log_softmax(z)
+        least = np.log(z.shape[1])
+        negative_entropy = (np.exp(log_p) * log_p).sum(axis=1)
+        smoothing = -log_p.mean(axis=1)
+        slack += [(negative_entropy + least) / (1 + least), (smoothing - least) / (1 + smoothing)]
+    return _result(np.concatenate(slack), "Both penalties are least at 1/K")
+
+
+def ece_is_the_gap(evidence: Evidence) -> ClaimVerdict:
     """Equation 7 of singh2021, on made-up predictions and on kept ones."""
     rng = np.random.default_rng(4)
     residuals = []
     for count in (1, 2, 15, 100, 2000):
         for _ in range(40):
-            p = _overconfident(rng, count)
+            p = overconfident(rng, count)
             if no_bin_underconfident(p):
                 gap = metrics.mean_confidence(p) - metrics.accuracy(p)
                 residuals.append(abs(metrics.ece(p) - gap))
@@ -140,7 +159,7 @@ def ece_is_the_gap(evidence: Evidence) -> Verdict:
     ]
     verdict = _result(-np.array([*residuals, *kept]), "ECE = mean confidence − accuracy")
     note = f" {len(kept)} of them are kept predictions of runs." if kept else ""
-    return Verdict(
+    return ClaimVerdict(
         verdict.verdict,
         verdict.effect,
         None,
@@ -151,7 +170,7 @@ def ece_is_the_gap(evidence: Evidence) -> Verdict:
     )
 
 
-def _overconfident(rng: np.random.Generator, count: int) -> Confidences:
+def overconfident(rng: np.random.Generator, count: int) -> Confidences:
     """Predictions with at most as many right in each bin as due; edges may round otherwise."""
     confidence = rng.beta(rng.uniform(0.5, 5), rng.uniform(0.5, 2), count)
     confidence[: count // 4] = np.round(confidence[: count // 4], 1)  # some on edges, some equal

@@ -1,7 +1,8 @@
 """The published tables of the papers, one row per printed cell.
 
-Each table is ``published/PAPER_TABLE.csv`` with the columns of ``SCHEMA``. Numbers are in the units
-printed (per cent, or times 100), with the digits printed; what a table does not print is empty.
+Each table is ``published/PAPER_TABLE.csv`` with the columns of ``TABLE_SCHEMA``. Numbers are in the
+units printed (per cent, or times 100), with the digits printed; what a table does not print is
+empty.
 
 How the columns are used
     ``objective`` is the primary loss and ``secondary`` the loss added to it: the L1 norm of
@@ -79,7 +80,7 @@ from pyarrow import csv
 
 from calibrant._core.checks import near_name, refuse
 
-COLUMNS = (
+TABLE_COLUMNS = (
     "data",
     "model",
     "objective",
@@ -101,7 +102,7 @@ _TYPES: dict[str, pa.DataType] = {
     "temperature": pa.float64(),
     "bold": pa.bool_(),
 }
-SCHEMA = pa.schema([(name, _TYPES.get(name, pa.string())) for name in COLUMNS])
+TABLE_SCHEMA = pa.schema([(name, _TYPES.get(name, pa.string())) for name in TABLE_COLUMNS])
 
 _CITATIONS = {
     "loss_report": (
@@ -322,6 +323,6 @@ def published(paper: str, table: str) -> pa.Table:
         Path(__file__).with_name("published") / f"{paper}_{table}.csv",
         read_options=csv.ReadOptions(use_threads=False),
         convert_options=csv.ConvertOptions(
-            column_types=SCHEMA, null_values=[""], strings_can_be_null=True
+            column_types=TABLE_SCHEMA, null_values=[""], strings_can_be_null=True
         ),
     )

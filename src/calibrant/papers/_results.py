@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from calibrant._core.checks import InputError, refuse
+from calibrant._core.checks import InputError
 from calibrant.io import check_columns, read_array, read_parquet
-from calibrant.papers._scales import CALIBRATORS, METRICS, SCALES, PaperAt, Place, paper_at
+from calibrant.papers._coefficients import stands_for_itself
+from calibrant.papers._scales import CALIBRATOR_LABELS, METRIC_NAMES, PaperAt, Place, paper_at
 from calibrant.predictions import Predictions
 from calibrant.results import Store, read_all
 from calibrant.study import Run
@@ -48,20 +49,31 @@ class Results:
     def _done(self) -> set[str]:
         return {key for key, *_ in self._values}
 
+    @property
+    def source(self) -> str:
+        """Where the values come from, in words."""
+        return f"the runs at the scale {self.at.scale}"
+
+    def finished(self, run: Run) -> Run | None:
+        """The finished run that a study file asks for."""
+        return run if run.key in self._done else None
+
     def runs(
         self, kind: str = "main", *, place: Place | None = None, method: str = ""
     ) -> list[Run]:
-        """Finished runs for a question, in the order of their seeds."""
-        return sorted(
-            (
-                run
-                for run in self.at.runs(kind)
-                if run.key in self._done
-                and (place is None or (run.data, run.model) == (place.data, place.model))
-                and (not method or run.name == method)
-            ),
-            key=lambda run: run.seed,
+        """Finished runs for a question, in the order of their seeds.
+
+        A run with another coefficient than the paper fixes for its method does not count.
+        """
+        asked = (
+            run
+            for run in self.at.runs(kind)
+            if (place is None or (run.data, run.model) == (place.data, place.model))
+            and (not method or run.name == method)
+            and stands_for_itself(self.at.paper, run)
         )
+        found = (self.finished(run) for run in asked)
+        return sorted((run for run in found if run is not None), key=lambda run: run.seed)
 
     def value(
         self, run: Run, metric: str, calibrator: str = "none", part: str = "test"
@@ -71,13 +83,13 @@ class Results:
         ``metric`` and ``calibrator`` are the names in the published tables. "temperature" is the
         fitted one, "error" is 1 - accuracy.
         """
-        label = CALIBRATORS[self.at.paper].get(calibrator, calibrator)
+        label = CALIBRATOR_LABELS[self.at.paper].get(calibrator, calibrator)
         if metric == "temperature":
             return self._values.get((run.key, "calibration", label, metric))
         if metric == "error":
             accuracy = self._values.get((run.key, part, label, "accuracy"))
             return None if accuracy is None else 1 - accuracy
-        name = METRICS.get(self.at.paper, {}).get(metric, metric)
+        name = METRIC_NAMES.get(self.at.paper, {}).get(metric, metric)
         return self._values.get((run.key, part, label, name))
 
     def by_seed(
@@ -106,20 +118,10 @@ class Results:
         return _load(self.store.run_folder(run.key) / file_name(part))
 
 
-def scale_of(out: str | Path) -> str:
-    """The scale with the most finished runs in a folder."""
-    done = {path.stem for path in (Path(out) / "results").glob("*.parquet")}
-    found = {scale: len(done & _keys(scale)) for scale in SCALES}
-    best = max(found, key=lambda scale: found[scale])
-    if not found[best]:
-        rule = "must hold finished runs of the papers"
-        raise refuse("--results", rule, f"got {out}", "Run calibrant papers run … --out first.")
-    return best
-
-
 @lru_cache
-def _keys(scale: str) -> set[str]:
-    papers = [paper_at(paper, scale) for paper in CALIBRATORS]
+def keys_of(scale: str) -> set[str]:
+    """The keys of all runs of a scale."""
+    papers = [paper_at(paper, scale) for paper in CALIBRATOR_LABELS]
     return {run.key for at in papers for kind in at.studies for run in at.runs(kind)}
 
 

@@ -1,7 +1,8 @@
-"""What the figures of the papers show, as one number per run: the data behind their claims.
+"""What the records of runs show, as one number per run: the data behind figures and claims.
 
-Curves over epochs are compared between fixed windows (the middle tenth and the last tenth of
-training), not from their minimum, which noise alone puts below the end.
+Records are epochs, learned samples and kept predictions; what needs no more than the values of a
+run is in ``_value_measures``. Curves over epochs are compared between windows of a tenth of
+training, since noise alone puts the minimum of single epochs below the end.
 """
 
 from __future__ import annotations
@@ -9,31 +10,50 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant import metrics
 from calibrant._core.checks import CalibrationWarning
+from calibrant.papers._coefficients import exact_name
 from calibrant.papers._results import Results
-from calibrant.papers._scales import CALIBRATORS
+from calibrant.papers._scales import CALIBRATOR_LABELS
 from calibrant.predictions import Confidences, Predictions
-from calibrant.study import Run
+from calibrant.study import Run, calibrated_top
 
-Found = tuple[Run, tuple[str, str, str], float]  # run; metric, method, calibrator; value
-Curve = NDArray[np.float64]
+Values = NDArray[np.float64]
+
+
+class Found(NamedTuple):
+    """A measure of a run: what it is of, and its value; ``part`` is that of the place."""
+
+    run: Run
+    metric: str
+    method: str
+    calibrator: str
+    part: str
+    value: float
+
+    def measure(self) -> dict[str, Any]:
+        """Everything but the run."""
+        return {name: value for name, value in self._asdict().items() if name != "run"}
+
 
 #: Calibration errors below this count as this: less than any table prints.
 FLOOR = 1e-5
 # A tenth of the calibration samples is few; the mean over several draws of them is taken.
 FEW, DRAWS = 0.1, 3
+# The validation sizes of wang2021, figure 3, as shares of the calibration samples.
+SHARES = (1.0, 0.5, 0.25, 0.125)
+NARROW = 100  # bins, for which singh2021 counts the overconfident ones
 
 _REGULARISED = ("cross_entropy", "label_smoothing", "cross_entropy + logit_norm", "focal")
-_FOCAL = ("cross_entropy", "focal 1", "focal 2", "focal")
+_FOCAL = ("cross_entropy", "focal gamma=1", "focal gamma=2", "focal gamma=3")
+_SYMBOLS = {"label_smoothing": "epsilon", "cross_entropy + logit_norm": "alpha", "focal": "gamma"}
 # The one coefficient of an objective that wang2021 sweeps.
 _SWEEPS = {
     "label_smoothing": re.compile(r"label_smoothing:epsilon=([\d.eE+-]+)"),
@@ -42,20 +62,22 @@ _SWEEPS = {
 }
 
 
-def figure_cells(results: Results) -> Iterator[Found]:
-    """Every measurement of the finished runs of a paper; runs that kept no records give none."""
-    paper = results.at.paper
-    if paper == "wang2021":
-        yield from _few_samples(results)
-        yield from _max_logits(results)
-        yield from _optimal_ece(results)
-        yield from _best_coefficients(results)
-    if paper == "mukhoti2020":
-        yield from _during_training(results)
-    if paper == "singh2021":
-        yield from _identity(results)
-    if paper == "loss_report":
-        yield from _confidence_gap(results)
+def record_cells(results: Results) -> Iterator[Found]:
+    """Every measurement of the records of a paper's runs; runs that kept none give none."""
+    measures = {
+        "wang2021": (_few_samples, _by_validation_size, _max_logits, _optimal_ece),
+        "mukhoti2020": (_during_training, _memorised),
+        "singh2021": (_bins,),
+        "loss_report": (_fluctuation,),
+    }
+    for measure in measures.get(results.at.paper, ()):
+        yield from measure(results)
+
+
+def _found(
+    run: Run, metric: str, method: str, value: float, calibrator: str = "none", part: str = "test"
+) -> Found:
+    return Found(run, metric, method, calibrator, part, value)
 
 
 def coefficient(objective: str) -> tuple[str, float] | None:
@@ -76,7 +98,7 @@ def coefficient(objective: str) -> tuple[str, float] | None:
     return None
 
 
-def window(curve: Curve, end: float) -> float:
+def window(curve: Values, end: float) -> float:
     """Mean of a curve over the tenth of training that ends at the share ``end`` of it.
 
     >>> window(np.arange(20.0), 1.0), window(np.arange(20.0), 0.55)
@@ -95,7 +117,7 @@ def _runs(results: Results, kinds: Iterable[str], file: str) -> list[Run]:
     return [run for run in found.values() if (folder(run.key) / file).exists()]
 
 
-def _curves(results: Results, run: Run, *names: str) -> list[Curve] | None:
+def _curves(results: Results, run: Run, *names: str) -> list[Values] | None:
     """Columns of the record of epochs; None if one is not there."""
     table = results.epochs(run)
     if not table.num_rows or any(name not in table.column_names for name in names):
@@ -108,7 +130,7 @@ def _curves(results: Results, run: Run, *names: str) -> list[Curve] | None:
 
 def _few_samples(results: Results) -> Iterator[Found]:
     """ECE after fitting on few samples over ECE after fitting on all (figure 3)."""
-    labels = {name: CALIBRATORS["wang2021"][name] for name in ("temperature", "histogram")}
+    labels = {name: CALIBRATOR_LABELS["wang2021"][name] for name in ("temperature", "histogram")}
     evaluations = [study.evaluation for study in results.at.study("main")]
     for run in _runs(results, ["main"], "calibration.npz"):
         for name, label in labels.items():
@@ -117,7 +139,7 @@ def _few_samples(results: Results) -> Iterator[Found]:
             if run.name in _REGULARISED and full is not None and makers:
                 held, test = results.predictions(run, "calibration"), results.predictions(run)
                 few = ece_with_few(partial(makers[0].make, label), held, test, run.seed)
-                yield run, ("few_over_all", run.name, name), few / max(full, FLOOR)
+                yield _found(run, "few_over_all", run.name, few / max(full, FLOOR), name)
 
 
 def ece_with_few(make: Callable[[], Any], held: Predictions, test: Predictions, seed: int) -> float:
@@ -127,10 +149,35 @@ def ece_with_few(make: Callable[[], Any], held: Predictions, test: Predictions, 
     found = []
     for _ in range(DRAWS):
         few = held.take(rng.permutation(held.num_samples)[:count])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CalibrationWarning)  # few samples: that is the question
-            found.append(max(metrics.ece(make().fit(few).transform(test)), FLOOR))
+        found.append(max(metrics.ece(calibrated_top(_fit(make(), few), test)), FLOOR))
     return float(np.mean(found))
+
+
+def _by_validation_size(results: Results) -> Iterator[Found]:
+    """ECE on the test samples, and the temperature, by validation size (figure 3)."""
+    labels = {name: CALIBRATOR_LABELS["wang2021"][name] for name in ("temperature", "histogram")}
+    evaluations = [study.evaluation for study in results.at.study("main")]
+    for run in _runs(results, ["main"], "calibration.npz"):
+        for name, label in labels.items():
+            makers = [e for e in evaluations if label in e.calibrators]
+            if run.name in _REGULARISED and makers:
+                held, test = results.predictions(run, "calibration"), results.predictions(run)
+                order = np.random.default_rng(run.seed).permutation(held.num_samples)
+                for share in SHARES:
+                    some = held.take(order[: max(round(share * held.num_samples), 1)])
+                    fitted = _fit(makers[0].make(label), some)
+                    part, error = f"validation {share:g}", metrics.ece(calibrated_top(fitted, test))
+                    yield _found(run, "ece_by_size", run.name, error, name, part)
+                    if name == "temperature":
+                        found = float(fitted.temperature_)
+                        yield _found(run, "temperature_by_size", run.name, found, name, part)
+
+
+def _fit(calibrator: Any, p: Predictions) -> Any:
+    """Fit without warnings: few samples are the question."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)
+        return calibrator.fit(p)
 
 
 def _max_logits(results: Results) -> Iterator[Found]:
@@ -138,8 +185,8 @@ def _max_logits(results: Results) -> Iterator[Found]:
     for run in _runs(results, ["main"], "learned.npy"):
         if run.name in _REGULARISED:
             logits, learned = results.learned(run)
-            yield run, ("max_logit_spread", run.name, "none"), float(np.std(logits))
-            yield run, ("early_late_auroc", run.name, "none"), early_late_auroc(logits, learned)
+            yield _found(run, "max_logit_spread", run.name, float(np.std(logits)))
+            yield _found(run, "early_late_auroc", run.name, early_late_auroc(logits, learned))
 
 
 def early_late_auroc(max_logit: NDArray[np.float64], learned: NDArray[np.int64]) -> float:
@@ -163,60 +210,74 @@ def early_late_auroc(max_logit: NDArray[np.float64], learned: NDArray[np.int64])
 
 
 def _optimal_ece(results: Results) -> Iterator[Found]:
-    """By smoothing: how far the optimal ECE ends above its lowest, and when that was (figure 4)."""
+    """By coefficient: the optimal ECE halfway, how far it ends above its lowest tenth, and when."""
     for run in _runs(results, ["main", "coefficients"], "epochs.parquet"):
         swept = coefficient(run.objective)
-        if swept is None or swept[0] != "label_smoothing" or run.name == "mixup":
+        if swept is None or run.name == "mixup":
             continue
         if curves := _curves(results, run, "test_optimal_ece"):
-            name, curve = f"epsilon={swept[1]:g}", curves[0]
-            rise = window(curve, 1.0) - float(curve.min())
-            yield run, ("optimal_ece_rise", name, "none"), rise
-            yield run, ("optimal_ece_turn", name, "none"), (int(curve.argmin()) + 1) / len(curve)
-
-
-def _best_coefficients(results: Results) -> Iterator[Found]:
-    """The coefficient of lowest ECE for each training size (figure 1d)."""
-    sweeps: dict[tuple[str, int | None, str, str, int], list[tuple[float, float, Run]]]
-    sweeps = defaultdict(list)
-    for run in results.runs("sizes"):
-        swept, value = coefficient(run.objective), results.value(run, "ece")
-        if swept is not None and value is not None:
-            family, strength = swept
-            key = (family, run.train_size, run.data, run.model, run.seed)
-            sweeps[key].append((value, strength, run))
-    for (family, size, *_), found in sweeps.items():
-        _, best, run = min(found, key=lambda row: row[:2])
-        if len(found) > 1 and size is not None:
-            yield run, (f"best_coefficient {family}", f"n={size}", "none"), best
+            name = f"{_SYMBOLS[swept[0]]}={swept[1]:g}"
+            tenths = [window(curves[0], k / 10) for k in range(1, 11)]
+            lowest = int(np.argmin(tenths))
+            yield _found(run, "optimal_ece_rise", name, tenths[-1] - tenths[lowest])
+            yield _found(run, "optimal_ece_turn", name, (lowest + 1) / 10)
+            yield _found(run, "optimal_ece_halfway", name, tenths[4])
 
 
 # --- mukhoti2020, singh2021, loss_report --------------------------------------------------------
 
 
 def _during_training(results: Results) -> Iterator[Found]:
-    """Late rise of the test NLL, norms of the last layer, entropy where wrong (figures 1, 2)."""
+    """What happens to NLL, ECE, entropy and the last layer in training (figures 1, 2)."""
     names = ("test_nll_correct", "test_nll_incorrect", "test_entropy_incorrect")
     for run in _runs(results, ["epochs"], "epochs.parquet"):
-        if run.name not in _FOCAL:
+        method = exact_name(run.objective)
+        if method not in _FOCAL or run.name == "mixup":
             continue
         if curves := _curves(results, run, *names):
             for part, curve in zip(("correct", "incorrect"), curves[:2], strict=True):
-                rise = window(curve, 1.0) - window(curve, 0.55)
-                yield run, (f"nll_rise_{part}", run.name, "none"), rise
-            yield run, ("entropy_incorrect", run.name, "none"), window(curves[2], 1.0)
+                yield _found(run, f"nll_rise_{part}", method, _late_rise(curve))
+            yield _found(run, "nll_correct_early", method, window(curves[0], 0.1))
+            yield _found(run, "nll_correct_late", method, window(curves[0], 1.0))
+            yield _found(run, "entropy_incorrect", method, window(curves[2], 1.0))
+        if errors := _curves(results, run, "test_ece"):
+            yield _found(run, "ece_rise", method, _late_rise(errors[0]))
         if norms := _curves(results, run, "head_norm"):
-            yield run, ("head_norm_early", run.name, "none"), window(norms[0], 0.1)
-            yield run, ("head_norm_late", run.name, "none"), window(norms[0], 1.0)
+            yield _found(run, "head_norm_early", method, window(norms[0], 0.1))
+            yield _found(run, "head_norm_late", method, window(norms[0], 1.0))
 
 
-def _identity(results: Results) -> Iterator[Found]:
-    """|ECE - (mean confidence - accuracy)| where no bin is underconfident (equation 7)."""
+def _memorised(results: Results) -> Iterator[Found]:
+    """The training error of the last epoch: whether a network knows its samples by heart."""
+    for run in _runs(results, ["main"], "epochs.parquet"):
+        if errors := _curves(results, run, "train_error"):
+            yield _found(run, "train_error", run.name, float(errors[0][-1]))
+
+
+def _late_rise(curve: Values) -> float:
+    """From the middle tenth to the last."""
+    return window(curve, 1.0) - window(curve, 0.55)
+
+
+def _bins(results: Results) -> Iterator[Found]:
+    """Equation 7 where no bin is underconfident, and how many of 100 bins are not (section 2.1)."""
     for run in _runs(results, ["main"], "test.npz"):
         p = results.predictions(run)
         if no_bin_underconfident(p):
             residual = metrics.ece(p) - (metrics.mean_confidence(p) - metrics.accuracy(p))
-            yield run, ("identity_residual", run.name, "none"), abs(residual)
+            yield _found(run, "identity_residual", run.name, abs(residual))
+        yield _found(run, "overconfident_bins", run.name, overconfident_bins(p))
+
+
+def overconfident_bins(p: Predictions | Confidences, bins: int = NARROW) -> float:
+    """Share of the bins with samples whose accuracy is at most their confidence.
+
+    >>> overconfident_bins(Confidences(confidence=[0.9, 0.92, 0.3], correct=[1, 0, 1]), 15)
+    0.5
+    """
+    table = metrics.reliability(p, bins=bins)
+    used = table.count > 0
+    return float((table.accuracy[used] <= table.confidence[used]).mean())
 
 
 def no_bin_underconfident(p: Predictions | Confidences) -> bool:
@@ -227,14 +288,13 @@ def no_bin_underconfident(p: Predictions | Confidences) -> bool:
     >>> no_bin_underconfident(Confidences(confidence=[0.9, 0.3], correct=[True, False]))
     False
     """
-    table = metrics.reliability(p)
-    used = table.count > 0
-    return bool((table.accuracy[used] <= table.confidence[used]).all())
+    return overconfident_bins(p, 15) == 1
 
 
-def _confidence_gap(results: Results) -> Iterator[Found]:
-    """Mean confidence minus accuracy."""
-    for run in results.runs("main"):
-        confidence, accuracy = (results.value(run, m) for m in ("mean_confidence", "accuracy"))
-        if confidence is not None and accuracy is not None:
-            yield run, ("confidence_gap", run.name, "none"), confidence - accuracy
+def _fluctuation(results: Results) -> Iterator[Found]:
+    """Mean change of the test ECE from epoch to epoch in the second half of training (figure 1)."""
+    for run in _runs(results, ["main"], "epochs.parquet"):
+        curves = _curves(results, run, "test_ece")
+        if curves and len(curves[0]) > 3:  # noqa: PLR2004 - else there is no second half
+            late = curves[0][len(curves[0]) // 2 :]
+            yield _found(run, "ece_fluctuation", run.name, float(np.abs(np.diff(late)).mean()))

@@ -1,4 +1,4 @@
-"""Three scales of the same experiments: which study files a paper needs, what stands for what.
+"""Four scales of the same experiments: which study files a paper needs, what stands for what.
 
 ``recipes/SCALE/*.toml`` are study files, and ``recipes/SCALE.toml`` says for each paper which of
 them answer which question, and which of our data and networks stand for the published ones.
@@ -18,13 +18,17 @@ from calibrant.study import Run, Study
 
 SCALES = {
     "smoke": "embedded data, seconds: shows that everything runs",
+    "features": "real data, small heads on features of a pretrained network, an hour on two cores",
     "cpu": "real data and small networks, hours on two cores",
     "paper": "the recipe of the paper, on a GPU cluster",
 }
-RECIPES = Path(__file__).with_name("recipes")
+#: No scale: nothing is trained, and claims are tested on predictions of public networks.
+NETWORKS = "networks"
+_NETWORKS_NOTE = "Predictions of public pretrained networks; intervals are over networks."
+RECIPE_FOLDER = Path(__file__).with_name("recipes")
 
 # What a paper calls temperature scaling differs; these are the labels in our study files.
-CALIBRATORS: dict[str, dict[str, str]] = {
+CALIBRATOR_LABELS: dict[str, dict[str, str]] = {
     "loss_report": {"none": "none"},
     "wang2021": {"none": "none", "temperature": "TS-ECE", "histogram": "HB"},
     "singh2021": {"none": "none", "temperature": "TS-fixed", "confidnet": "ConfidNet"},
@@ -32,7 +36,7 @@ CALIBRATORS: dict[str, dict[str, str]] = {
     "karandikar2021": {"none": "none", "temperature": "TS", "temperature_soft_ece": "TS-SB-ECE"},
 }
 # karandikar2021 measures ECE with the L2 norm and bins of equal mass; error is 1 - accuracy.
-METRICS: dict[str, dict[str, str]] = {"karandikar2021": {"ece": "ece_l2_mass"}}
+METRIC_NAMES: dict[str, dict[str, str]] = {"karandikar2021": {"ece": "ece_l2_mass"}}
 
 
 def method_name(objective: str, secondary: str | None) -> str:
@@ -57,9 +61,32 @@ class Place:
         """Read "data / model" or "data / model / part"."""
         return cls(*text.split(" / "))
 
+    @property
+    def setting(self) -> str:
+        """Data and network as pages show them."""
+        return f"{shown_data(self.data)}, {self.model}"
+
     def __str__(self) -> str:
-        rest = "" if self.part == "test" else f", {self.part}"
-        return f"{self.data}, {self.model}{rest}"
+        part = Path(self.part).stem if self.part.endswith(".npz") else self.part
+        return self.setting + ("" if part == "test" else f", {part}")
+
+
+def data_set(name: str) -> str:
+    """The data set that some data come from: a file of features is named after it.
+
+    >>> data_set("features/cifar10/cifar10.npz"), data_set("news20")
+    ('cifar10', 'news20')
+    """
+    return Path(name).stem if name.endswith(".npz") else name
+
+
+def shown_data(name: str) -> str:
+    """Data as pages show them: a file of features by its data set.
+
+    >>> shown_data("features/cifar10/cifar10.npz"), shown_data("cifar10")
+    ('features of cifar10', 'cifar10')
+    """
+    return f"features of {data_set(name)}" if name.endswith(".npz") else name
 
 
 class Need(NamedTuple):
@@ -78,7 +105,8 @@ class PaperAt:
     studies
         Names of the study files that answer a question: "main" for the tables, and where the
         paper has them "coefficients" (beyond those of "main"), "sizes", "epochs", "shift",
-        "confidnet".
+        "confidnet", "deeper" (the tables again with a deeper network, whose numbers are not at
+        hand).
     settings
         For each published place the place of ours that stands for it.
     note
@@ -109,16 +137,18 @@ class PaperAt:
 @lru_cache
 def load_study(scale: str, name: str) -> Study:
     """A study file of a scale."""
-    return Study.load(RECIPES / scale / f"{name}.toml", training=False)
+    return Study.load(RECIPE_FOLDER / scale / f"{name}.toml", training=False)
 
 
 @lru_cache
 def _scale(name: str) -> Mapping[str, object]:
-    return tomllib.loads((RECIPES / f"{name}.toml").read_text(encoding="utf-8"))
+    return tomllib.loads((RECIPE_FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def scale_note(scale: str) -> str:
-    """What must be known of numbers at this scale."""
+    """What must be known of numbers at this scale, or of those of public networks."""
+    if scale == NETWORKS:
+        return _NETWORKS_NOTE
     return str(_scale(check_scale(scale))["note"])
 
 

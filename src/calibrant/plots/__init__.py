@@ -17,8 +17,10 @@ from calibrant.plots._confidence import (
     ece_uncertainty,
     risk_coverage,
 )
+from calibrant.plots._decisions import decision_curve
 from calibrant.plots._effects import effect_sizes
 from calibrant.plots._groups import bars, coefficient_sensitivity, lines, pareto, shift_levels
+from calibrant.plots._labels import label_reliability
 from calibrant.plots._reliability import (
     classwise_reliability,
     ece_by_bins,
@@ -33,9 +35,11 @@ __all__ = [
     "classwise_reliability",
     "coefficient_sensitivity",
     "confidence_density",
+    "decision_curve",
     "ece_by_bins",
     "ece_uncertainty",
     "effect_sizes",
+    "label_reliability",
     "lines",
     "max_logit_histograms",
     "pareto",

@@ -11,7 +11,7 @@ from calibrant._core.checks import check_choice, check_count
 from calibrant.metrics._binning import Binning
 from calibrant.metrics._sample import check_measurable
 from calibrant.plots._curves import accuracy_above, density, risk_by_coverage, thinned
-from calibrant.plots._inputs import Model, Models, as_models, full_predictions
+from calibrant.plots._inputs import Plottable, PlottableModels, as_models, full_predictions
 from calibrant.plots._style import (
     COLOURS,
     REFERENCE,
@@ -30,11 +30,11 @@ from calibrant.predictions import Predictions
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# A line of more points looks the same and makes large files.
+# A line with more points looks the same and makes large files.
 MOST_POINTS = 2000
 
 
-def confidence_density(p: Model, *, points: int = 400, ax: Axes | None = None) -> Axes:
+def confidence_density(p: Plottable, *, points: int = 400, ax: Axes | None = None) -> Axes:
     """Densities of the confidence of correct and of incorrect predictions.
 
     The less the two overlap, the better confidence separates correct from incorrect predictions,
@@ -83,7 +83,7 @@ def confidence_density(p: Model, *, points: int = 400, ax: Axes | None = None) -
 
 
 def accuracy_confidence(
-    models: Models,
+    models: PlottableModels,
     *,
     kind: Literal["bin", "above"] = "bin",
     bins: int = 15,
@@ -138,7 +138,7 @@ def accuracy_confidence(
         ax.plot(x, y, **style, label=shown(name) if name or len(found) > 1 else "model")
     above = "accuracy at this confidence or above (%)"
     finish(ax, "confidence (%)", "accuracy (%)" if kind == "bin" else above)
-    ax.set_xlim(0, 1.01)  # points at 1 are drawn whole
+    ax.set_xlim(0, 1.01)  # so that points at 1 are not clipped
     ax.set_ylim(0, 1.02)
     in_per_cent(ax.xaxis)
     in_per_cent(ax.yaxis)
@@ -147,7 +147,7 @@ def accuracy_confidence(
 
 
 def ece_uncertainty(
-    models: Models,
+    models: PlottableModels,
     *,
     bins: int = 15,
     norm: float = 1,
@@ -194,7 +194,7 @@ def ece_uncertainty(
     return ax
 
 
-def risk_coverage(models: Models, *, ax: Axes | None = None) -> Axes:
+def risk_coverage(models: PlottableModels, *, ax: Axes | None = None) -> Axes:
     """Error rate of the most confident samples against how many are kept.
 
     A model that may abstain keeps the samples it is most confident about. Lower is better. The

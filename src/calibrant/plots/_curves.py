@@ -10,7 +10,7 @@ import numpy as np
 from calibrant._core.arrays import Float64, Int
 from calibrant.metrics._classwise import classwise_counts, mean_gap_norm
 from calibrant.metrics._sample import rank
-from calibrant.plots._inputs import Model
+from calibrant.plots._inputs import Plottable
 from calibrant.predictions import Predictions
 
 # Narrower than this the confidences of a group are drawn as if they spread this much: a single
@@ -37,7 +37,7 @@ def density(values: Float64, *, low: float, points: int) -> tuple[Float64, Float
     left = np.minimum(place.astype(np.int64), points - 2)
     grid = np.bincount(left, 1 - (place - left), minlength=points)
     grid += np.bincount(left + 1, place - left, minlength=points)
-    # Kernels narrower than a cell would ring.
+    # Kernels narrower than a grid cell would oscillate.
     width = max(bandwidth(values), cell) / (1 - low)
     damping = np.exp(-((math.pi * width * np.arange(points)) ** 2) / 2)
     y = np.maximum(idct(dct(grid) * damping), 0) / (len(values) * cell)
@@ -51,7 +51,7 @@ def bandwidth(values: Float64) -> float:
     return float(max(float(values.std()), LEAST_SPREAD) * len(values) ** -0.2)
 
 
-def risk_by_coverage(p: Model) -> tuple[Float64, Float64]:
+def risk_by_coverage(p: Plottable) -> tuple[Float64, Float64]:
     """Error rate of the k most confident samples, k = 1 … N, against k / N.
 
     Within a group of equal confidences, the mean over their orders; so the mean of the risks is
@@ -72,7 +72,7 @@ def risk_by_coverage(p: Model) -> tuple[Float64, Float64]:
     return kept / ranked.total, risk
 
 
-def accuracy_above(p: Model) -> tuple[Float64, Float64]:
+def accuracy_above(p: Plottable) -> tuple[Float64, Float64]:
     """Accuracy of the samples with confidence >= t, at every confidence t that occurs.
 
     >>> from calibrant import Confidences

@@ -286,7 +286,7 @@ def _points_of(name: str, points: object, advice: str) -> dict[Any, Any]:
 
 
 def _places(found: Mapping[str, Mapping[Any, Any]], *, logx: bool) -> dict[Any, float]:
-    """Where each x stands: numbers at their value, texts one after the other."""
+    """Position of each x: numbers at their value, strings one after the other."""
     every = list(dict.fromkeys(x for points in found.values() for x in points))
     if all(isinstance(x, str) for x in every) and not logx:
         return {x: float(i) for i, x in enumerate(every)}

@@ -11,11 +11,11 @@ from calibrant._core.checks import check_choice, refuse
 from calibrant.predictions import Confidences, Predictions
 from calibrant.results import summarise_runs
 
-Model = Predictions | Confidences
-Models = Model | Mapping[str, Model]
+Plottable = Predictions | Confidences
+PlottableModels = Plottable | Mapping[str, Plottable]
 
 
-def as_models(models: Models) -> dict[str, Model]:
+def as_models(models: PlottableModels) -> dict[str, Plottable]:
     """Models by name; one alone has the empty name."""
     if isinstance(models, Predictions | Confidences):
         return {"": models}

@@ -15,7 +15,7 @@ from calibrant.metrics import Reliability
 from calibrant.metrics._binning import Binning
 from calibrant.metrics._sample import rank
 from calibrant.plots._curves import Classwise
-from calibrant.plots._inputs import Models, as_models, full_predictions
+from calibrant.plots._inputs import Plottable, PlottableModels, as_models, full_predictions
 from calibrant.plots._style import (
     COLOURS,
     REFERENCE,
@@ -31,7 +31,7 @@ from calibrant.plots._style import (
     titled,
     whole_numbers,
 )
-from calibrant.predictions import Predictions
+from calibrant.predictions import PositiveClass, Predictions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,20 +39,25 @@ if TYPE_CHECKING:
 # The strip with the shares of samples lies below the diagram, from FLOOR to CEILING.
 FLOOR, CEILING = -0.2, -0.04
 MOST_CLASSES = 6
+TWO_CLASSES = 2
 # Of the band: draws, at least, and how many samples may be drawn in all (a second or two).
 DRAWS, LEAST_DRAWS, MOST_DRAWN = 1000, 200, 10**8
 
 
 def reliability_diagram(
-    models: Models,
+    models: PlottableModels,
     *,
     bins: int = 15,
     binning: Binning = "width",
+    positive: int | str | bool | None = None,
     counts: bool = True,
     band: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
     """Reliability diagram: accuracy by confidence; a calibrated model lies on the diagonal.
+
+    Of two-class models, and wherever ``positive`` names a class, it is about that class: how often
+    it is true by its predicted probability.
 
     One model is drawn as bars. The hatched gap reaches from the accuracy of a bin to its mean
     confidence: these gaps, weighted by the samples in them, add up to the ECE in the corner.
@@ -65,6 +70,9 @@ def reliability_diagram(
         Predictions, Confidences, or a mapping from names to them.
     bins, binning
         As in ``metrics.ece``.
+    positive
+        The class whose probability is shown, by name or index. By default class 1 if every model
+        has two classes, otherwise the predicted class; False always shows the predicted class.
     counts
         Whether to show the fraction of samples per bin below the diagram.
     band
@@ -86,11 +94,14 @@ def reliability_diagram(
     >>> ax.get_xlabel(), ax.get_ylabel()
     ('confidence (%)', 'accuracy (%)')
     """
-    found = as_models(models)
+    given = as_models(models)
+    if positive is None and not all(map(_is_binary, given.values())):
+        positive = False
+    found = {name: _view(p, positive=positive) for name, p in given.items()}
     tables = {n: metrics.reliability(p, bins=bins, binning=binning) for n, p in found.items()}
     errors = {n: metrics.ece(p, bins=bins, binning=binning) for n, p in found.items()}
     ax = axes(ax, size=(4.8, 5.0))
-    _diagonal(ax)
+    draw_diagonal(ax)
     if len(found) == 1:
         ((name, p),) = found.items()
         _draw_bars(ax, tables[name])
@@ -101,10 +112,10 @@ def reliability_diagram(
     else:
         for i, (name, table) in enumerate(tables.items()):
             label = titled(name or "(no name)", f"ECE {per_cent(errors[name])}")
-            _draw_intervals(ax, table, **line_style(i), elinewidth=0.8, label=label)
+            draw_intervals(ax, table, **line_style(i), elinewidth=0.8, label=label)
     if counts:
         _draw_shares(ax, list(tables.values()))
-    _frame(ax, "confidence (%)", "accuracy (%)", below=counts)
+    _frame(ax, *_axis_names(list(found.values())), below=counts)
     text = ""
     if len(found) == 1:
         fact = f"ECE {per_cent(errors[name])}"
@@ -114,11 +125,33 @@ def reliability_diagram(
     return ax
 
 
+def _view(p: Plottable, *, positive: int | str | bool | None) -> Plottable:
+    """The record that is shown: of one class, or of the predicted one."""
+    if not isinstance(p, Predictions) or positive is False:
+        return p
+    return p.positive_class(positive)
+
+
+def _is_binary(p: Plottable) -> bool:
+    return isinstance(p, Predictions) and p.num_classes == TWO_CLASSES
+
+
+def _axis_names(found: Sequence[Plottable]) -> tuple[str, str]:
+    names = {p.name if isinstance(p, PositiveClass) else None for p in found}
+    if len(names) > 1:
+        rule, advice = "must all be about the same class", "Pass positive=…, or positive=False."
+        raise refuse("models", rule, f"got {len(names)} of them", advice)
+    (name,) = names
+    if name is None:
+        return "confidence (%)", "accuracy (%)"
+    return f"probability of {shown(name)} (%)", f"frequency of {shown(name)} (%)"
+
+
 def classwise_reliability(
     p: Predictions,
     *,
     classes: Sequence[int | str] | None = None,
-    bins: int = 10,
+    bins: int = 15,
     ax: Axes | None = None,
 ) -> Axes:
     """The probability of a class against its frequency, one line per class.
@@ -140,13 +173,13 @@ def classwise_reliability(
     >>> from calibrant.examples import load_example
     >>> ax = classwise_reliability(load_example("cross_entropy"), classes=[3, 8])
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['perfect calibration', 'class 3 (3.1 %)', 'class 8 (5.4 %)']
+    ['perfect calibration', 'class 3 (3.1 %)', 'class 8 (5.5 %)']
     """
     full_predictions("p", p)
     table = Classwise.of(p, check_bins(bins))
     chosen = _chosen_classes(p, classes, table.error)
     ax = axes(ax, size=(4.8, 4.8))
-    _diagonal(ax)
+    draw_diagonal(ax)
     for i, k in enumerate(chosen):
         full = table.count[k] > 0
         name = f"class {k}" if p.classes is None else p.classes[k]
@@ -162,7 +195,7 @@ def classwise_reliability(
 
 
 def ece_by_bins(
-    models: Models,
+    models: PlottableModels,
     *,
     bins: Sequence[int] = range(1, 51),
     binning: Binning = "width",
@@ -216,7 +249,8 @@ def _some(points: int) -> int:
     return max(1, points // 10)
 
 
-def _diagonal(ax: Axes) -> None:
+def draw_diagonal(ax: Axes) -> None:
+    """The line on which a calibrated model lies."""
     ax.plot(
         [0, 1],
         [0, 1],
@@ -256,7 +290,7 @@ def _draw_bars(ax: Axes, table: Reliability) -> None:
         label="gap to the confidence",
         zorder=2,
     )
-    _draw_intervals(
+    draw_intervals(
         ax,
         table,
         color="black",
@@ -267,7 +301,8 @@ def _draw_bars(ax: Axes, table: Reliability) -> None:
     )
 
 
-def _draw_intervals(ax: Axes, table: Reliability, **style: object) -> None:
+def draw_intervals(ax: Axes, table: Reliability, **style: object) -> None:
+    """The frequency of each bin that holds samples, with its interval."""
     full = table.count > 0
     middle, low, high = table.accuracy[full], table.lower[full], table.upper[full]
     options = {"capsize": 2, "zorder": 4, **style}
@@ -330,7 +365,7 @@ def _free_corner(tables: list[Reliability]) -> Corner:
 
 def _frame(ax: Axes, xlabel: str, ylabel: str, *, below: bool = False) -> None:
     finish(ax, xlabel, ylabel)
-    ax.set_xlim(0, 1.01)  # points at 1 are drawn whole
+    ax.set_xlim(0, 1.01)  # so that points at 1 are not clipped
     ax.set_ylim(FLOOR if below else 0, 1.02)
     ticks = np.linspace(0, 1, 6)
     ax.set_xticks(ticks)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,12 +9,13 @@ from unicodedata import bidirectional
 
 from calibrant._core.checks import refuse
 from calibrant._core.extras import import_extra
+from calibrant._core.formatting import show
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-# The colours of Okabe and Ito (2008) without the yellow, which white paper swallows; neighbours
+# The colours of Okabe and Ito (2008) without yellow, which is hard to see on white; neighbours
 # differ in lightness, so that they differ in greyscale too.
 COLOURS = ("#0072b2", "#e69f00", "#000000", "#009e73", "#cc79a7", "#d55e00", "#56b4e9")
 DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (9, 2)))
@@ -41,7 +41,7 @@ def axes(ax: Axes | None, *, size: tuple[float, float] = (5.6, 4.2)) -> Axes:
     if ax is None:
         return Figure(figsize=size, layout="constrained").subplots()
     if not isinstance(ax, Axes):
-        rule, advice = "must be Axes of Matplotlib", "Leave it out for a new figure."
+        rule, advice = "must be Matplotlib Axes", "Leave it out for a new figure."
         raise refuse("ax", rule, f"got {type(ax).__name__}", advice)
     return ax
 
@@ -107,17 +107,17 @@ def titled(name: str, fact: str) -> str:
 
 
 def per_cent(value: float) -> str:
-    """A fraction as a percentage.
+    """A fraction as a percentage with one decimal, short enough for a legend.
 
-    >>> per_cent(0.0314), per_cent(math.nan)
+    >>> per_cent(0.0314), per_cent(float("nan"))
     ('3.1 %', 'undefined')
     """
-    return f"{100 * value:.1f} %" if math.isfinite(value) else "undefined"
+    return show(value, percent=True, decimals=1)
 
 
 def in_per_cent(axis: Axis) -> None:
     """Print the fractions of an axis as per cent."""
-    axis.set_major_formatter(_tick_in_per_cent)  # Matplotlib makes a formatter of it
+    axis.set_major_formatter(_tick_in_per_cent)  # Matplotlib turns it into a formatter
 
 
 def _tick_in_per_cent(value: float, _: float | None) -> str:
@@ -153,7 +153,7 @@ def finish(ax: Axes, xlabel: str, ylabel: str) -> None:
 
 
 def legend(ax: Axes, *, least: int = 2, title: str | None = None, **options: Any) -> None:
-    """Add a legend if there are ``least`` things to tell apart."""
+    """Add a legend if there are at least ``least`` entries."""
     handles, labels = ax.get_legend_handles_labels()
     if len(handles) < least:
         return

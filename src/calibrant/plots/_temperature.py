@@ -9,6 +9,7 @@ import numpy as np
 
 from calibrant._core.arrays import Float64
 from calibrant._core.checks import CalibrationWarning, check_positive
+from calibrant._core.formatting import show
 from calibrant.calibrators import TemperatureScaling
 from calibrant.metrics import get_metric
 from calibrant.plots._inputs import full_predictions
@@ -100,7 +101,7 @@ def _mark_best(
     worst = -np.inf if higher else np.inf
     usable = np.where(np.isfinite(values), values, worst)
     best = int(usable.argmax() if higher else usable.argmin())
-    value = f"{100 * values[best]:.2f} %" if percent else f"{values[best]:.3g}"
+    value = show(values[best], percent=True) if percent else f"{values[best]:.3g}"
     ax.plot(
         temperatures[best],
         values[best],

@@ -94,7 +94,7 @@ def training_curves(
             if len(found) == 1:
                 style = line_style(j)
             words = [shown(name)] * bool(name) + [variant.label] * bool(variant.label)
-            _draw_curve(ax, Curve.of(tables, variant.column), style, ", ".join(words))
+            _draw_curve(ax, HistoryCurve.of(tables, variant.column), style, ", ".join(words))
     finish(ax, "epoch", _axis_words(quantity, parts, variants))
     whole_numbers(ax.xaxis)
     if _words_of(quantity).endswith("(%)"):
@@ -164,7 +164,7 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Curve:
+class HistoryCurve:
     """Mean over the seeds of each epoch, with its standard error (NaN where unknown)."""
 
     epoch: Float64
@@ -172,7 +172,7 @@ class Curve:
     error: Float64
 
     @classmethod
-    def of(cls, tables: Sequence[pa.Table], column: str) -> Curve:
+    def of(cls, tables: Sequence[pa.Table], column: str) -> HistoryCurve:
         """Average a column over tables."""
         values: dict[float, list[float]] = {}
         for table in tables:
@@ -194,7 +194,7 @@ class Curve:
         )
 
 
-def _draw_curve(ax: Axes, curve: Curve, style: dict[str, Any], label: str) -> None:
+def _draw_curve(ax: Axes, curve: HistoryCurve, style: dict[str, Any], label: str) -> None:
     every = max(1, len(curve.epoch) // 10)
     ax.plot(curve.epoch, curve.mean, **style, markevery=every, label=label or None)
     if np.isfinite(curve.error).any():
@@ -228,14 +228,14 @@ def _as_runs(runs: Any) -> dict[str, list[pa.Table]]:
 
 
 def _is_table(value: object) -> bool:
-    """Whether it is a table of Arrow, which is not imported for the question."""
+    """Whether it is an Arrow table, without importing Arrow."""
     return hasattr(value, "column_names") and hasattr(value, "column")
 
 
 def _variants(
     found: Mapping[str, Sequence[pa.Table]], quantity: str, parts: Sequence[str], *, split: bool
 ) -> list[Variant]:
-    """The columns to draw: each part, correct and incorrect apart if asked for."""
+    """The columns to draw: each part, with correct and incorrect samples separate if requested."""
     tables = [table for several in found.values() for table in several]
     common = set.intersection(*(set(table.column_names) for table in tables))
     if quantity in common and not split:  # a column without a part

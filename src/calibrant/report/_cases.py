@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrant.metrics._binned import wilson_interval
+from calibrant.inference._clusters import mean_one
+from calibrant.metrics._bin_bounds import cell_bounds
 from calibrant.predictions import Confidences, Predictions
 
 
 @dataclass(frozen=True)
 class ClassGap:
-    """How the predictions of one class fare: mean confidence, accuracy and its interval."""
+    """Predictions of one class: mean confidence, accuracy and its interval."""
 
     index: int
     count: int
@@ -34,21 +35,23 @@ class ClassGap:
 
 
 def worst_classes(p: Predictions, *, level: float = 0.95) -> list[ClassGap]:
-    """Predicted classes, those first whose gap chance explains least.
+    """Predicted classes; those whose gap is least likely to be chance come first.
 
     >>> p = Predictions(logits=[[2.0, 0.0]] * 9 + [[0.0, 9.0]] * 9, labels=[0] * 18)
     >>> [found.index for found in worst_classes(p)]
     [1, 0]
     """
     size = p.num_classes
-    count = np.bincount(p.predicted, minlength=size).astype(np.float64)
-    said = np.bincount(p.predicted, weights=p.confidence, minlength=size)
-    hits = np.bincount(p.predicted, weights=p.correct.astype(np.float64), minlength=size)
-    low, high = wilson_interval(hits.astype(np.float64), count, level)
+    weight = mean_one(p)
+    count = np.bincount(p.predicted, weight, size)
+    said = np.bincount(p.predicted, weight * p.confidence, size)
+    hits = np.bincount(p.predicted, weight * p.correct, size)
+    number = np.bincount(p.predicted, minlength=size)
+    low, high = cell_bounds(p, p.predicted, size, level)
     found = [
         ClassGap(
             int(k),
-            int(count[k]),
+            int(number[k]),
             float(said[k] / count[k]),
             float(hits[k] / count[k]),
             float(low[k]),

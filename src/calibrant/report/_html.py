@@ -30,7 +30,7 @@ def as_html(value: object) -> Html:
 
 
 def tag(name: str, *inside: object, **attributes: object) -> Html:
-    """An element; what is inside and its attributes are escaped. ``class_`` stands for class.
+    """An element; what is inside and its attributes are escaped. ``class_`` is written as class.
 
     >>> tag("td", "a < b", class_="number", title=None)
     '<td class="number">a &lt; b</td>'
@@ -44,12 +44,12 @@ def tag(name: str, *inside: object, **attributes: object) -> Html:
 
 
 def name_of(text: object) -> Html:
-    """A name from outside, kept apart from the direction of writing around it."""
+    """An untrusted name, isolated from the surrounding text direction."""
     return tag("bdi", text)
 
 
 def isolated(text: object) -> str:
-    """A name inside a text, kept apart likewise, where no element can stand."""
+    """A name isolated likewise inside plain text, where no element is allowed."""
     return f"\N{FIRST STRONG ISOLATE}{clean(text)}\N{POP DIRECTIONAL ISOLATE}"
 
 
@@ -60,7 +60,7 @@ def section(key: str, title: str, *inside: object) -> Html:
 
 
 def chart(key: str, label: str, size: str) -> Html:
-    """Room for a chart, with a text that stands for it and a line that says what is pointed at."""
+    """Space for a chart, with a text alternative and a line that describes the current point."""
     plot = tag(
         "div",
         id=key,
@@ -70,7 +70,7 @@ def chart(key: str, label: str, size: str) -> Html:
         tabindex="0",
         aria_describedby=f"{key}-said",
     )
-    hint = "Point at it, or focus it and use the arrow keys."
+    hint = "Hover over the chart, or focus it and use the arrow keys."
     said = tag("p", hint, id=f"{key}-said", class_="said", aria_live="polite")
     return tag("figure", plot, tag("figcaption", label), said)
 
@@ -105,6 +105,13 @@ def number(text: str, value: float | None = None) -> Html:
     """A cell with a number, and the value that it is sorted by."""
     known = value is not None and not math.isnan(value)
     return tag("td", text, class_="number", data_value=f"{value:.9g}" if known else None)
+
+
+def value_cell(text: str, value: float, bounds: str = "") -> Html:
+    """A cell with a number, its interval in small print, and the value that it is sorted by."""
+    small = [tag("small", bounds)] if bounds else []
+    known = None if math.isnan(value) else f"{value:.9g}"
+    return tag("td", text, *small, class_="number", data_value=known)
 
 
 def number_head(text: str) -> Html:

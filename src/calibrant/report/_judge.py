@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -9,32 +10,30 @@ from typing import Any
 
 from calibrant._core.checks import InputError, refuse
 from calibrant._measure import Comparison, Panel, compare, measure
-from calibrant.inference import Resampling, ece_test
-from calibrant.metrics._registry import CALIBRATION_ERROR
+from calibrant.inference import ece_test
+from calibrant.inference._clusters import design_effect
+from calibrant.metrics import CALIBRATION_ERROR, PerCluster
 from calibrant.metrics._sample import check_measurable
 from calibrant.predictions import Confidences, Predictions
 from calibrant.report._advice import Advice, advise
+from calibrant.report._belonging import Grouping, cluster_errors, groupings_of
 from calibrant.report._html import clean
+from calibrant.report._risk import Risk, risk_of
+from calibrant.report._settings import Settings
 from calibrant.report._tempered import best_temperature, embedded, reach_for
-from calibrant.report._verdict import Verdict, gap_interval, verdict_of
+from calibrant.report._verdict import Verdict, gap_interval, risk_verdict, verdict_of
 
 MOST_MODELS = 8
-# Letters of embedded data, for all models together: what Plotly leaves of 6 MB.
+# Characters of embedded data for all models: 6 MB minus the size of Plotly.
 BUDGET = 3_700_000
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class Settings(Resampling):
-    """How everything in a report is computed."""
-
-    bins: int = 15
 
 
 @dataclass(frozen=True)
 class Judged:
     """A model with all that is said about it.
 
+    ``panel`` is about the top label, ``risk`` about the positive class, where there is one.
     ``best`` is the temperature of least NLL, None for confidences alone; ``live`` what the page
     computes from.
     """
@@ -46,11 +45,14 @@ class Judged:
     verdict: Verdict
     best: float | None
     live: Mapping[str, Any]
+    risk: Risk | None = None
+    groupings: Sequence[Grouping] = ()
+    per_cluster: Mapping[str, PerCluster] | None = None
 
 
 @dataclass(frozen=True)
 class Findings:
-    """All models, and what goes for them together.
+    """All models, and the results for all of them together.
 
     ``comparison`` is a text where the models cannot be compared and None where there is one alone;
     the slider goes from 1 / ``reach`` to ``reach``.
@@ -61,19 +63,20 @@ class Findings:
     reach: float
 
 
-def judge_models(
-    models: Mapping[str, Predictions | Confidences], settings: Settings, progress: Progress
-) -> Findings:
-    """Measure every model and compare them."""
+def check_models(models: object) -> None:
+    """Reject anything but a mapping of a few names to predictions."""
     if not isinstance(models, Mapping) or not 1 <= len(models) <= MOST_MODELS:
-        rule = f"must be a mapping of 1 to {MOST_MODELS} names to predictions"
-        got = f"got {type(models).__name__}"
-        got += f" of {len(models)}" if isinstance(models, Mapping) else ""
+        rule = f"must be 1 to {MOST_MODELS} predictions by name"
+        got = f"got {len(models) if isinstance(models, Mapping) else type(models).__name__}"
         advice = (
-            'Write write_report({"a": pa}, "report.html"); compare (calibrant compare) takes any '
-            "number of models."
+            'Choose some (in Python {"a": pa, "b": pb}); calibrant compare takes any number of '
+            "models."
         )
         raise refuse("models", rule, got, advice)
+
+
+def judge_models(models: Mapping[str, Any], settings: Settings, progress: Progress) -> Findings:
+    """Measure every model and compare them."""
     for p in models.values():
         check_measurable(p)
     bests = [best_temperature(p) for p in models.values()]
@@ -96,28 +99,43 @@ def _judged(
     best: float | None,
     live: Mapping[str, Any],
 ) -> Judged:
-    panel = measure(p, **vars(settings))
-    advice = advise(p, **vars(settings))
+    panel = measure(p, positive=False, **settings.measuring)
+    risk = risk_of(p, settings)
+    advice = advise(p, risk, settings)
     test = ece_test(p, bins=settings.bins, seed=settings.seed)
-    verdict = verdict_of(
-        p, gap_interval(p, settings.level), panel.interval(CALIBRATION_ERROR), test, advice
-    )
-    return Judged(name, p, panel, advice, verdict, best, live)
+    error = panel.interval(CALIBRATION_ERROR)
+    verdict = verdict_of(p, gap_interval(p, settings.level), error, test, advice)
+    if risk is not None:
+        test = ece_test(risk.record, bins=settings.bins, seed=settings.seed)
+        verdict = risk_verdict(risk, test, advice, top_label=verdict)
+    groupings = groupings_of(p, risk, settings)
+    found = cluster_errors(p)
+    return Judged(name, p, panel, advice, verdict, best, live, risk, groupings, found)
 
 
 def _compared(
     models: Mapping[str, Predictions | Confidences], settings: Settings
 ) -> Comparison | str:
     try:
-        return compare(models, **vars(settings))
+        return compare(
+            models, positive=settings.positive, **settings.decisions, **settings.measuring
+        )
     except InputError as error:
         return f"The models are shown side by side, but not compared: {error}"
 
 
 def data_of_models(found: Findings, settings: Settings) -> dict[str, Any]:
     """What the scripts of the page need."""
-    models = [
-        {"name": j.name, "best": j.best, "reach": found.reach, **j.live} for j in found.models
-    ]
     z = NormalDist().inv_cdf((1 + settings.level) / 2)
-    return {"bins": settings.bins, "z": z, "models": models}
+    models = [
+        {
+            "name": j.name,
+            "best": j.best,
+            "reach": found.reach,
+            # Wilson's interval with z sqrt(d) is that of N / d samples: as many as these are worth.
+            "z": z * math.sqrt(design_effect(j.p)),
+            **j.live,
+        }
+        for j in found.models
+    ]
+    return {"bins": settings.bins, "models": models}

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from calibrant import metrics as m
-from calibrant._core.formatting import show, show_bounds, show_p
-from calibrant._measure import Comparison
-from calibrant.inference import Difference, Interval
-from calibrant.metrics._registry import CALIBRATION_ERROR
+from calibrant._core.formatting import (
+    show,
+    show_bounds,
+    show_error,
+    show_level,
+    show_number,
+    show_p,
+)
+from calibrant._measure import Comparison, Panel
+from calibrant.calibrators import DEFAULT_FOLDS
+from calibrant.inference import INDEPENDENT, Difference, Interval, assumption
+from calibrant.io import FILE_NOTES
+from calibrant.metrics import CALIBRATION_ERROR
+from calibrant.metrics._registry import POSITIVE_ERROR
 from calibrant.predictions import Confidences, Predictions
-from calibrant.report._advice import FOLDS
+from calibrant.report._belonging import clusters_section, groups_section
 from calibrant.report._cases import class_name, confident_mistakes, sample_ids, worst_classes
+from calibrant.report._decomposition import decomposition
 from calibrant.report._explorer import explorer, swatch
 from calibrant.report._html import (
     Html,
-    as_html,
     isolated,
     name_of,
     number,
@@ -25,12 +34,17 @@ from calibrant.report._html import (
     section,
     table,
     tag,
+    value_cell,
 )
-from calibrant.report._judge import Findings, Judged, Settings
+from calibrant.report._judge import Findings, Judged
+from calibrant.report._risk import risk_section
+from calibrant.report._settings import Settings
 from calibrant.report._verdict import TITLES
 
 MOST_CLASSES, MOST_MISTAKES = 20, 25
 LONGEST_ORIGIN = 200
+# On a phone the answers are folded away under this line.
+ANSWERS = "Details and advice"
 # Confidences above this print as 100.00 %.
 PRINTS_AS_ONE = 0.99995
 
@@ -40,10 +54,14 @@ def body_of_models(found: Findings, settings: Settings) -> Html:
     judged = found.models
     parts = [
         _verdicts(judged, found.comparison),
+        risk_section(judged, settings),
         explorer(judged, settings, found.reach),
         _panels(judged, settings),
+        groups_section(judged),
+        clusters_section(judged),
+        decomposition(judged),
         _comparison(found.comparison),
-        _repairs(judged),
+        _calibrators(judged),
         _classes(judged, settings),
         _mistakes(judged),
         _method(judged, settings),
@@ -73,9 +91,19 @@ def _card(index: int, j: Judged) -> Html:
         "article",
         tag("h3", swatch(index), name_of(j.name), tag("small", size)),
         tag("p", j.verdict.headline, class_="headline"),
-        tag("dl", *answers),
+        *_notes(j),
+        tag("details", tag("summary", ANSWERS), tag("dl", *answers), class_="answers", open=""),
         class_=f"card {j.verdict.kind}",
     )
+
+
+def _notes(j: Judged) -> list[Html]:
+    """What was left out of the file, and a doubt about the scores, which comes as a warning."""
+    doubt = j.p.doubt if isinstance(j.p, Predictions) else ""
+    return [
+        tag("p", name_of(note), class_="warning" if note == doubt else "note")
+        for note in j.panel.notes
+    ]
 
 
 def _who_wins(found: Comparison) -> list[Html]:
@@ -88,12 +116,17 @@ def _who_wins(found: Comparison) -> list[Html]:
             name_of(d.second),
             "? ",
             name_of(found.verdict(d)),
-            f". The ECE differs by {_shown(d)} ({_bounds(d)}).",
+            f". The {m.METRICS[d.metric].label} differs by {_points(d.value)} percentage points "
+            f"({_points(d.low)} … {_points(d.high)}).",
         )
         for d in found.differences
-        if d.metric == CALIBRATION_ERROR
+        if d.metric in (CALIBRATION_ERROR, POSITIVE_ERROR)
     ]
     return [*lines, tag("p", found.summary())]
+
+
+def _points(value: float) -> str:
+    return show_number(value, percent=True, signed=True)
 
 
 def _shown(d: Difference) -> str:
@@ -106,25 +139,38 @@ def _bounds(d: Difference) -> str:
 
 
 def _panels(judged: Sequence[Judged], settings: Settings) -> Html:
-    names = list(dict.fromkeys(name for j in judged for name in j.panel))
-    models = (tag("th", name_of(j.name), scope="col", class_="number") for j in judged)
+    caption = f"with {show_level(settings.level)}s"
+    with_risk = {j.risk.name: None for j in judged if j.risk is not None}
+    tables = [
+        _panel_table(
+            {j.name: j.risk.panel for j in judged if j.risk is not None and j.risk.name == name},
+            f"Probability of {isolated(name)} against its frequency, {caption}",
+        )
+        for name in with_risk
+    ]
+    top = "Top label: confidence in the predicted class against being right" if tables else ""
+    of_top = f"{top}, {caption}" if top else f"All metrics, {caption}"
+    tables.append(_panel_table({j.name: j.panel for j in judged}, of_top))
+    return section("metrics", "All metrics", *tables)
+
+
+def _panel_table(panels: Mapping[str, Panel], caption: str) -> Html:
+    """One row per metric, one column per model."""
+    names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
+    models = (tag("th", name_of(name), scope="col", class_="number") for name in panels)
     rows = []
     for name in names:
         metric = m.METRICS[name]
         cells: list[object] = [row_name(metric.label)]
-        for j in judged:
-            found = j.panel.measured.get(name)
+        for panel in panels.values():
+            found = panel.measured.get(name)
             if found is None:
                 cells.append(number("–"))
                 continue
-            bounds = tag(
-                "small", f" ({show_bounds(found.low, found.high, percent=metric.percent)})"
-            )
-            shown = as_html(show(found.value, percent=metric.percent))
-            cells.append(tag("td", shown, bounds, class_="number"))
-        rows.append([*cells, "" if metric.better == "neither" else metric.better])
-    caption = f"All metrics, with {100 * settings.level:g} % intervals"
-    return section("metrics", "All metrics", table(caption, ["metric", *models, "better"], rows))
+            bounds = f" ({show_bounds(found.low, found.high, percent=metric.percent)})"
+            cells.append(value_cell(show(found.value, percent=metric.percent), found.value, bounds))
+        rows.append([*cells, metric.direction])
+    return table(caption, ["metric", *models, "better"], rows)
 
 
 def _comparison(found: Comparison | str | None) -> Html:
@@ -152,7 +198,7 @@ def _comparison(found: Comparison | str | None) -> Html:
     return section("comparison", "Comparison", tag("p", words), made)
 
 
-def _repairs(judged: Sequence[Judged]) -> Html:
+def _calibrators(judged: Sequence[Judged]) -> Html:
     tables = []
     head = [
         "calibrator",
@@ -165,10 +211,8 @@ def _repairs(judged: Sequence[Judged]) -> Html:
         rows = [
             [
                 row_name(TITLES.get(c.name, c.name)),
-                number("–" if math.isnan(c.loss) else f"{c.loss:.4f}", c.loss),
-                number(
-                    "–" if math.isnan(c.behind) else f"{c.behind:.4f} ± {c.error:.4f}", c.behind
-                ),
+                number(show_error(c.loss), c.loss),
+                number(show_error(c.behind, c.error), c.behind),
                 number(f"{c.parameters:,}", c.parameters),
                 c.verdict,
             ]
@@ -178,11 +222,11 @@ def _repairs(judged: Sequence[Judged]) -> Html:
     if not tables:
         return Html("")
     words = (
-        f"Each was cross-fitted with {FOLDS} folds and evaluated on the held-out samples. "
+        f"Each was cross-fitted with {DEFAULT_FOLDS} folds and evaluated on the held-out samples. "
         "Choosing on the same samples is slightly optimistic, as are penalties, which are chosen "
         "once for this table but separately for each fold in the verdict."
     )
-    return section("repairs", "Calibrators tried", tag("p", words), *tables)
+    return section("calibrators", "Calibrators tried", tag("p", words), *tables)
 
 
 def _classes(judged: Sequence[Judged], settings: Settings) -> Html:
@@ -191,7 +235,7 @@ def _classes(judged: Sequence[Judged], settings: Settings) -> Html:
         "predicted class",
         *map(
             number_head,
-            ("samples", "says", "is right", f"{100 * settings.level:g} % interval", "gap"),
+            ("samples", "says", "is right", show_level(settings.level), "gap"),
         ),
         "",
     ]
@@ -205,7 +249,7 @@ def _classes(judged: Sequence[Judged], settings: Settings) -> Html:
                 number(f"{c.count:,}", c.count),
                 number(show(c.confidence, percent=True), c.confidence),
                 number(show(c.accuracy, percent=True), c.accuracy),
-                number(f"{100 * c.low:.1f} … {100 * c.high:.1f} %", c.low),
+                number(show_bounds(c.low, c.high, percent=True, decimals=1), c.low),
                 number(show(c.gap, percent=True, signed=True), c.gap),
                 "beyond chance" if c.beyond > 0 else "may be chance",
             ]
@@ -267,13 +311,12 @@ def _very_sure(p: Predictions | Confidences, i: int) -> str:
 def _method(judged: Sequence[Judged], settings: Settings) -> Html:
     lines = (
         f"Static figures: all samples, {settings.bins} equal-width bins unless stated otherwise, "
-        f"{100 * settings.level:g} % intervals, {settings.replicates:,} bootstrap replicates, "
+        f"{show_level(settings.level)}s, {settings.replicates:,} bootstrap replicates, "
         f"seed {settings.seed}.",
-        "Intervals and tests assume independent samples; several samples from one patient, "
-        "document or video are not independent and make intervals too narrow.",
-        "Equal-width bins are open below and closed above; equal-mass bins hold equally many "
+        *_assumed(judged),
+        "Equal-width bins are left-open and right-closed; equal-mass bins hold equally many "
         "samples and never split equal confidences. Intervals for the accuracy of a bin are "
-        "Wilson intervals.",
+        "Wilson intervals, with as many samples as those in it are worth.",
         "Live figures: computed from the logits for small data, otherwise from a series per "
         "sample in the logarithm of the temperature, accurate to about 1e-5 in confidence; at T "
         "= 1 from the package's own ranking.",
@@ -284,13 +327,23 @@ def _method(judged: Sequence[Judged], settings: Settings) -> Html:
     return section("method", "How this was computed", items, _origins(judged))
 
 
+def _assumed(judged: Sequence[Judged]) -> list[str]:
+    """What intervals assume of the samples, once for all models that assume the same."""
+    said = dict.fromkeys(assumption(j.p) for j in judged)
+    advice = (
+        " Several samples from one patient, document or video are not independent and make "
+        "intervals too narrow: pass clusters (--cluster-column)."
+    )
+    return [line + advice if line.startswith(INDEPENDENT) else line for line in said]
+
+
 def _origins(judged: Sequence[Judged]) -> Html:
     """The metadata of the files."""
     rows = [
         [row_name(name_of(j.name)), name_of(key), name_of(_short(value))]
         for j in judged
         for key, value in j.p.meta.items()
-        if key != "ids"
+        if key not in ("ids", FILE_NOTES)
     ]
     if not rows:
         return Html("")

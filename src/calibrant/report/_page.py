@@ -44,7 +44,7 @@ def compressed(content: bytes) -> str:
 
 
 def as_json(data: Mapping[str, Any]) -> Html:
-    r"""JSON that no parser of HTML can mistake: ASCII, without <, > and &.
+    r"""JSON that is safe inside HTML: ASCII, without <, > and &.
 
     >>> as_json({"name": "</script>"})
     '{"name":"\\u003c/script\\u003e"}'

@@ -12,7 +12,8 @@ import numpy as np
 
 from calibrant._core.arrays import Float64
 from calibrant._core.checks import refuse
-from calibrant.metrics import METRICS
+from calibrant.calibrators import UNCALIBRATED
+from calibrant.metrics import CALIBRATION_ERROR, METRICS
 from calibrant.report._html import clean
 from calibrant.report._page import packed
 from calibrant.results import summarise_runs
@@ -27,36 +28,36 @@ DIMENSIONS = {
     "calibrator": "calibrator",
     "part": "samples",
 }
-NONE, TEST, CALIBRATION, TEMPERATURE = "none", "test", "calibration", "temperature"
+TEST, CALIBRATION, TEMPERATURE = "test", "calibration", "temperature"
 MOST_ROWS = 50_000
-Key = tuple[str, ...]
+RowKey = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Cells:
+class StudyCells:
     """Values by row (data, model, objective, calibrator, part) and metric, one per seed."""
 
-    rows: tuple[Key, ...]
+    rows: tuple[RowKey, ...]
     metrics: tuple[str, ...]
-    values: Mapping[tuple[Key, str], Mapping[int, float]]
+    values: Mapping[tuple[RowKey, str], Mapping[int, float]]
 
-    def of(self, row: Key, metric: str) -> Float64:
+    def of(self, row: RowKey, metric: str) -> Float64:
         """The values over seeds, in the order of the seeds; empty where there are none."""
         found = self.values.get((row, metric), {})
         return np.array([found[seed] for seed in sorted(found)])
 
-    def seeds(self, row: Key) -> set[int]:
+    def seeds(self, row: RowKey) -> set[int]:
         """The seeds of a row."""
         return {seed for metric in self.metrics for seed in self.values.get((row, metric), ())}
 
 
-def cells_of(table: pa.Table) -> Cells:
+def cells_of(table: pa.Table) -> StudyCells:
     """Arrange a tidy table; refuses two values of one cell and seed.
 
     A fitted temperature belongs to every part, as a column of its own.
     """
-    values: dict[tuple[Key, str], dict[int, float]] = {}
-    temperatures: dict[Key, dict[int, float]] = {}
+    values: dict[tuple[RowKey, str], dict[int, float]] = {}
+    temperatures: dict[RowKey, dict[int, float]] = {}
     for record in table.to_pylist():
         row = tuple(clean(record[name]) for name in DIMENSIONS)
         cell = values.setdefault((row, record["metric"]), {})
@@ -72,7 +73,9 @@ def cells_of(table: pa.Table) -> Cells:
             raise refuse("folder", rule, got, advice)
         cell[record["seed"]] = float(record["value"])
     rows = sorted({row for row, _ in values}, key=_natural)
-    metrics = list(dict.fromkeys(metric for _, metric in values))
+    found = dict.fromkeys(metric for _, metric in values)
+    # The ECE first: it must be on the screen without scrolling.
+    metrics = sorted(found, key=lambda metric: metric != CALIBRATION_ERROR)
     if temperatures:
         metrics.append(TEMPERATURE)
         for row in rows:
@@ -81,13 +84,13 @@ def cells_of(table: pa.Table) -> Cells:
     if len(rows) > MOST_ROWS:
         rule = f"must hold at most {MOST_ROWS:,} settings"
         raise refuse("folder", rule, f"got {len(rows):,}", "Report parts of the study.")
-    return Cells(tuple(rows), tuple(metrics), values)
+    return StudyCells(tuple(rows), tuple(metrics), values)
 
 
-def _natural(row: Key) -> list[Any]:
+def _natural(row: RowKey) -> list[Any]:
     """Sort key: the uncalibrated model and the test samples first, numbers as numbers."""
     return [
-        (text not in (NONE, TEST), re.sub(r"\d+", lambda digits: digits[0].zfill(20), text))
+        (text not in (UNCALIBRATED, TEST), re.sub(r"\d+", lambda digits: digits[0].zfill(20), text))
         for text in row
     ]
 
@@ -95,7 +98,7 @@ def _natural(row: Key) -> list[Any]:
 # --- data -------------------------------------------------------------------------------------
 
 
-def data_of_study(cells: Cells) -> dict[str, Any]:
+def data_of_study(cells: StudyCells) -> dict[str, Any]:
     """What the scripts of the page need: codes of names, means and spreads by metric."""
     columns = list(zip(*cells.rows, strict=True))
     parts = sorted(set(columns[-1]), key=lambda name: _natural((name,)))

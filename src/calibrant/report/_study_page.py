@@ -1,11 +1,12 @@
-"""The report page on a study: conclusions, table, trade-offs, shifts."""
+"""The report page on a study: heat map, conclusions, table, trade-offs, shifts."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from calibrant.report._heat_map import heat_maps
 from calibrant.report._html import Html, chart, name_of, section, tag
-from calibrant.report._study import Cells
+from calibrant.report._study import StudyCells
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -13,15 +14,15 @@ if TYPE_CHECKING:
     from calibrant.study import Study
 
 
-def body_of_study(cells: Cells, table: pa.Table, study: Study | None) -> Html:
+def body_of_study(cells: StudyCells, table: pa.Table, study: Study | None) -> Html:
     """All sections."""
-    parts = [_verdict(cells, table, study), _settings(), _front()]
+    parts = [heat_maps(cells), _verdict(cells, table, study), _settings(), _front()]
     if len({row[-1] for row in cells.rows}) > 1:
         parts.append(_shifts())
     return Html("\n".join(parts))
 
 
-def _verdict(cells: Cells, table: pa.Table, study: Study | None) -> Html:
+def _verdict(cells: StudyCells, table: pa.Table, study: Study | None) -> Html:
     from calibrant.study import findings
 
     runs = len(set(table["run"].to_pylist()))
@@ -71,11 +72,12 @@ def _front() -> Html:
     words = (
         "Each point is a setting, averaged over its seeds. Points joined by a line are on the "
         "Pareto front of their data set, network and test set: no other setting is better in one "
-        "of the two metrics without being worse in the other."
+        "of the two metrics without being worse in the other. The list below the chart names them."
     )
     controls = _choices(("across", "front-x"), ("up", "front-y"))
     plot = chart("pareto", "Trade-off between two metrics", "tall")
-    return section("front", "Trade-offs", tag("p", words), controls, plot)
+    names = tag("ol", id="front-names", class_="note")
+    return section("front", "Trade-offs", tag("p", words), controls, plot, names)
 
 
 def _shifts() -> Html:

@@ -42,7 +42,7 @@ MOST_SAMPLES = 100_000
 
 
 @dataclass(frozen=True)
-class Series:
+class GapSeries:
     """One row per sample: largest gap, gap of the label, and the coefficients of h."""
 
     second: Float64
@@ -50,14 +50,14 @@ class Series:
     coefficients: Float64
 
 
-def series_of(p: Predictions, reach: float) -> Series:
+def series_of(p: Predictions, reach: float) -> GapSeries:
     """Reduce predictions to their series over 1/reach <= T <= reach."""
     nodes = np.cos((np.arange(ORDER) + 0.5) * np.pi / ORDER)
     to_series = 2 / ORDER * chebvander(nodes, ORDER - 1)
     to_series[:, 0] /= 2
     fine = np.float64 if p.num_samples * p.num_classes <= FINE_SCORES else np.float32
     inverse = np.exp(-math.log(reach) * nodes).astype(fine)  # 1 / T
-    found = Series(
+    found = GapSeries(
         np.empty(p.num_samples), np.empty(p.num_samples), np.empty((p.num_samples, ORDER))
     )
 
@@ -157,13 +157,16 @@ def _columns(p: Predictions, reach: float) -> dict[str, Float64]:
 def _packed(p: Predictions | Confidences, columns: Mapping[str, Float64]) -> dict[str, Any]:
     """The package's ranking at T = 1, and the columns for other temperatures."""
     ranked = rank(p)
+    kind = "u4" if p.weights is None else "f8"
     found = {
         "confidence": packed(ranked.confidence, "f8"),
-        "count": packed(ranked.count, "u4"),
-        "hits": packed(ranked.hits, "u4"),
+        "count": packed(ranked.count, kind),
+        "hits": packed(ranked.hits, kind),
     }
     if columns:
         found["correct"] = packed(p.correct, "u1")
+    if columns and p.weights is not None:
+        found["weight"] = packed(p.weights / p.weights.mean(), "f8")
     for name, column in columns.items():
         if name.startswith("coefficient"):
             kind = "i4" if np.abs(column).max() > SMALL else "i2"

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 
-import numpy as np
-
-from calibrant._core.formatting import show_p
+from calibrant._core.formatting import (
+    show,
+    show_bounds,
+    show_level,
+    show_number,
+    show_p_equation,
+)
+from calibrant._measure._views import risk_sentence
+from calibrant.calibrators import DEFAULT_FOLDS
 from calibrant.inference import CalibrationTest, Difference, Interval
-from calibrant.metrics._binned import wilson_interval
-from calibrant.metrics._registry import ACCURACY, CALIBRATION_ERROR, LOG_LOSS, RANKING
+from calibrant.inference._gap import mean_gap_bounds
+from calibrant.metrics import METRICS, RANKING
+from calibrant.metrics._sample import rank
 from calibrant.predictions import Confidences, Predictions
-from calibrant.report._advice import FOLDS, Advice
+from calibrant.report._advice import Advice
+from calibrant.report._risk import Risk
 
 SURE = 0.05
 SLIGHT, STRONG = 0.01, 0.10
 # An interval of the gap that reaches no further than this says that the model is calibrated.
 NARROW = 0.02
-# Below so many samples a correlation is mostly noise: that of two is 1 or -1.
-FEWEST = 20
 TITLES = {
     "none": "uncalibrated",
     "temperature": "temperature scaling",
@@ -45,34 +50,14 @@ class Verdict:
 
 
 def gap_interval(p: Predictions | Confidences, level: float = 0.95) -> Interval:
-    r"""Mean confidence minus accuracy, with an interval that holds at small N and near 100 %.
-
-    The limits of the two means (normal for the confidence, Wilson for the accuracy) are combined
-    for their difference, with their correlation: the distance of the lower limit is
-    :math:`\sqrt{x^2 + y^2 - 2 r x y}` for distances x, y of the lower limit of the confidence and
-    the upper limit of the accuracy. The plain interval of the differences would be a point where
-    every sample is right. Of fewer than 20 samples r counts as 0, which is the cautious side:
-    confidence and being right go together in most models, and that makes the interval narrower.
-
-    Reference: Zou (2007), doi:10.1037/1082-989X.12.4.399.
+    """Mean confidence minus accuracy, with its interval.
 
     >>> found = gap_interval(Confidences(confidence=[0.9] * 40, correct=[1] * 30 + [0] * 10))
     >>> round(found.value, 3), round(found.low, 3), round(found.high, 3)
     (0.15, 0.042, 0.302)
     """
-    confidence, correct = p.confidence, p.correct.astype(np.float64)
-    count = len(correct)
-    accuracy = float(correct.mean())
-    low, high = wilson_interval(np.array([correct.sum()]), np.array([float(count)]), level)
-    below, above = accuracy - float(low[0]), float(high[0]) - accuracy
-    spread = float(confidence.std(ddof=1)) if count > 1 else 0.0
-    reach = NormalDist().inv_cdf((1 + level) / 2) * spread / math.sqrt(count)
-    varies = count >= FEWEST and spread > 0 and 0 < accuracy < 1
-    r = float(np.corrcoef(confidence, correct)[0, 1]) if varies else 0.0
-    gap = float(confidence.mean()) - accuracy
-    down = math.sqrt(max(reach**2 + above**2 - 2 * r * reach * above, 0))
-    up = math.sqrt(max(reach**2 + below**2 - 2 * r * reach * below, 0))
-    return Interval(gap, max(gap - down, -1.0), min(gap + up, 1.0), level)
+    ranked = rank(p)
+    return Interval(ranked.mean_confidence - ranked.accuracy, *mean_gap_bounds(p, level), level)
 
 
 def verdict_of(
@@ -82,18 +67,42 @@ def verdict_of(
     test: CalibrationTest,
     advice: Advice,
 ) -> Verdict:
-    """Put what was found into words."""
+    """Turn the results into sentences."""
     kind = _kind(gap, test)
-    says, right = float(p.confidence.mean()), float(p.correct.mean())
-    averages = f"it says {_percent(says)} on average and is right {_percent(right)} of the time"
+    means = rank(p).mean_confidence, rank(p).accuracy
+    says, right = (show(x, percent=True, decimals=1) for x in means)
+    averages = f"it says {says} on average and is right {right} of the time"
     answers = [
         ("How far off?", _how_far(gap, ece)),
         ("Is N large enough to tell?", _enough(kind, gap, test, p.num_samples)),
         ("What to do?", _what_to_do(advice)),
     ]
-    if advice.differences:
-        answers += [("What does it gain?", _gain(advice)), ("What does it cost?", _cost(advice))]
+    answers += _effects(advice)
     return Verdict(_headline(kind, gap, p.num_samples, averages), tuple(answers), kind)
+
+
+def risk_verdict(risk: Risk, test: CalibrationTest, advice: Advice, top_label: Verdict) -> Verdict:
+    """The verdict on the probability of the positive class; that on the top label goes last."""
+    gap, count = risk.gap, risk.record.num_samples
+    kind = _kind(gap, test)
+    how_far = _how_far(gap, risk.error, "too high", "too low", f"probability of {risk.name}")
+    answers = [
+        ("How far off?", f"{how_far} {risk.slope}".strip()),
+        ("Is N large enough to tell?", _enough(kind, gap, test, count)),
+        ("What to do?", _what_to_do(advice)),
+        *_effects(advice),
+        ("And the predicted label?", f"Top label: {top_label.headline}"),
+    ]
+    sentence = risk_sentence(risk.panel.measured, risk.name)
+    if kind == "mixed":
+        sentence += " Yet the risk is overestimated in some places and underestimated in others."
+    return Verdict(sentence, tuple(answers), kind)
+
+
+def _effects(advice: Advice) -> list[tuple[str, str]]:
+    if not advice.differences:
+        return []
+    return [("What does it gain?", _gain(advice)), ("What does it cost?", _cost(advice))]
 
 
 def _kind(gap: Interval, test: CalibrationTest) -> str:
@@ -120,35 +129,38 @@ def _headline(kind: str, gap: Interval, count: int, averages: str) -> str:
     return f"{few} tell whether the model is calibrated: {averages}."
 
 
-def _how_far(gap: Interval, ece: Interval) -> str:
-    word = "too confident" if gap.value >= 0 else "too cautious"
+def _how_far(
+    gap: Interval,
+    ece: Interval,
+    above: str = "too confident",
+    below: str = "too cautious",
+    of_what: str = "",
+) -> str:
+    word = above if gap.value >= 0 else below
+    named = f" of the {of_what}" if of_what else ""
     ends = sorted((gap.low, gap.high) if gap.value >= 0 else (-gap.low, -gap.high))
     text = (
-        f"On average {100 * abs(gap.value):.1f} percentage points {word} "
-        f"({_level(gap.level)} {100 * ends[0]:.1f} … {100 * ends[1]:.1f}). "
-        f"The expected calibration error (ECE) is {_percent(ece.value, 2)}"
+        f"On average {_points(abs(gap.value), 1)} percentage points {word} "
+        f"({show_level(gap.level)} {_points(ends[0], 1)} … {_points(ends[1], 1)}). "
+        f"The expected calibration error (ECE){named} is {show(ece.value, percent=True)}"
     )
     if math.isnan(ece.low):
         return f"{text}."
-    bounds = f"{100 * ece.low:.2f} … {_percent(ece.high, 2)}"
-    return f"{text}; corrected for chance, {_level(ece.level)} {bounds}."
+    bounds = show_bounds(ece.low, ece.high, percent=True)
+    return f"{text}; corrected for chance, {show_level(ece.level)} {bounds}."
 
 
 def _enough(kind: str, gap: Interval, test: CalibrationTest, count: int) -> str:
     size, level = f"N = {count:,}", f"{gap.level:.0%}".replace("%", " %")
     found = {
         "over": f"Yes: with {size} the {level} interval of the gap lies above 0.",
-        "under": f"Yes: with {size} the {level} interval of the gap lies on one side of 0.",
+        "under": f"Yes: with {size} the {level} interval of the gap lies below 0.",
         "mixed": "Not for the average gap, whose interval contains 0, but yes for gaps somewhere.",
         "fine": f"Yes: with {size} the average gap is below {100 * NARROW:g} points ({level}).",
         "unknown": f"No: with {size} the interval of the gap contains 0.",
     }
-    return f"{found[kind]} A calibrated model shows an ECE this large by chance with {_p(test)}."
-
-
-def _p(test: CalibrationTest) -> str:
-    shown = show_p(test.p_value)
-    return f"p {shown}" if shown.startswith("<") else f"p = {shown}"
+    chance = show_p_equation(test.p_value)
+    return f"{found[kind]} A calibrated model would show an ECE this large with {chance}."
 
 
 def _what_to_do(advice: Advice) -> str:
@@ -156,7 +168,7 @@ def _what_to_do(advice: Advice) -> str:
         return advice.reason
     assert advice.selection is not None
     tried = len(advice.selection.candidates) - 1
-    judged = f"in {FOLDS}-fold cross-validation on these samples"
+    judged = f"in {DEFAULT_FOLDS}-fold cross-validation on these samples"
     if advice.chosen is None:
         return (
             f"Leave it uncalibrated: of {tried} calibrators tried {judged}, none is clearly better."
@@ -171,15 +183,17 @@ def _what_to_do(advice: Advice) -> str:
 
 
 def _gain(advice: Advice) -> str:
-    ece, nll = advice.differences[CALIBRATION_ERROR], advice.differences[LOG_LOSS]
+    error, loss = advice.roles[:2]
+    ece, nll = advice.differences[error], advice.differences[loss]
     values = [advice.values[when] for when in ("before", "after")]
-    eces = " to ".join(_percent(row[CALIBRATION_ERROR], 2) for row in values)
-    nlls = " to ".join(_nats(row[LOG_LOSS]) for row in values)
+    eces = " to ".join(show(row[error], percent=True) for row in values)
+    nlls = " to ".join(_nats(row[loss]) for row in values)
+    names = METRICS[error].label, METRICS[loss].label
     text = (
-        f"On samples it was not fitted to, the ECE goes from {eces} ({_change(ece)}), the NLL "
-        f"from {nlls} ({_change(nll, percent=False)})."
+        f"On samples it was not fitted to, the {names[0]} goes from {eces} ({_change(ece)}), the "
+        f"{names[1]} from {nlls} ({_change(nll, percent=False)})."
     )
-    unsure = [name for name, d in (("ECE", ece), ("NLL", nll)) if d.low <= 0 <= d.high]
+    unsure = [n for n, d in zip(names, (ece, nll), strict=True) if d.low <= 0 <= d.high]
     if unsure:
         text += f" N is too small to say that the {' and the '.join(unsure)} changes."
     return text
@@ -187,7 +201,8 @@ def _gain(advice: Advice) -> str:
 
 def _cost(advice: Advice) -> str:
     assert advice.selection is not None
-    auroc, accuracy = advice.differences[RANKING], advice.differences[ACCURACY]
+    ranking, right = advice.roles[2:4]
+    auroc, accuracy = advice.differences[ranking], advice.differences[right]
     keeps = advice.selection.calibrator.keeps_argmax
     rest = "No predicted class changes." if keeps else f"Accuracy: {_change(accuracy)}."
     if math.isnan(auroc.value):
@@ -197,26 +212,26 @@ def _cost(advice: Advice) -> str:
         start = "Some refinement"
     elif auroc.low > 0:
         start = "Nothing, it even helps"
-    meaning = "how well confidence ranks correct above wrong predictions"
-    return f"{start}: the AUROC, {meaning}, changes by {_change(auroc)}. {rest}"
+    meaning = "the AUROC, how well confidence ranks correct above wrong predictions,"
+    if ranking != RANKING:
+        meaning = f"the {METRICS[ranking].label} of the class"
+    return f"{start}: {meaning} changes by {_change(auroc)}. {rest}"
 
 
 def _change(d: Difference, *, percent: bool = True) -> str:
     if not math.isfinite(d.value):
         return "no interval"
     if percent:
-        bounds = f"{100 * d.low:+.2f} … {100 * d.high:+.2f}"
-        return f"{100 * d.value:+.2f} points, {_level(d.level)} {bounds}"
-    return f"{d.value:+.4f}, {_level(d.level)} {d.low:+.4f} … {d.high:+.4f}"
+        low, high = (show_number(x, percent=True, signed=True) for x in (d.low, d.high))
+        value = show_number(d.value, percent=True, signed=True)
+        return f"{value} points, {show_level(d.level)} {low} … {high}"
+    bounds = show_bounds(d.low, d.high, percent=False, signed=True)
+    return f"{show(d.value, percent=False, signed=True)}, {show_level(d.level)} {bounds}"
 
 
 def _nats(value: float) -> str:
-    return f"{value:.4f}" if math.isfinite(value) else "infinite"
+    return show(value, percent=False) if math.isfinite(value) else "infinite"
 
 
-def _level(level: float) -> str:
-    return f"{100 * level:g} % interval"
-
-
-def _percent(value: float, digits: int = 1) -> str:
-    return f"{100 * value:.{digits}f} %"
+def _points(value: float, decimals: int) -> str:
+    return show_number(value, percent=True, decimals=decimals)

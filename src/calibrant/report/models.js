@@ -6,7 +6,7 @@ const NAMES = { width: "equal width", mass: "equal mass" };
 
 async function exploreModels(data) {
   const models = await Promise.all(data.models.map(readModel));
-  const state = { T: 1, own: false, bins: data.bins, binning: "width", shown: models.map(() => true), z: data.z };
+  const state = { T: 1, own: false, bins: data.bins, binning: "width", shown: models.map(() => true) };
   const slider = element("temperature");
   let waiting = false, curveRun = 0, curve = [];
 
@@ -24,13 +24,15 @@ async function exploreModels(data) {
     if (curve.length) Plotly.relayout("curve", { shapes: marker(state) });
   };
   const redrawCurve = async () => {
+    if (!slider) return;
     const run = ++curveRun;
     const found = await curves(models, state, () => run === curveRun);
     if (run === curveRun) showCurve(state, curve = found);
   };
 
-  slider.addEventListener("input", () => setTemperature(Number(slider.value)));
-  element("temperature-reset").addEventListener("click", () => setTemperature(1));
+  // Confidences alone have no temperature, so the page has neither the slider nor the curve.
+  slider?.addEventListener("input", () => setTemperature(Number(slider.value)));
+  element("temperature-reset")?.addEventListener("click", () => setTemperature(1));
   element("temperature-best")?.addEventListener("click", () => setTemperature(1, true));
   for (const button of document.querySelectorAll("[data-temperature]")) {
     button.addEventListener("click", () => setTemperature(Number(button.dataset.temperature)));
@@ -63,7 +65,7 @@ async function exploreModels(data) {
 
   showModels(models, state);
   redrawCurve();
-  return () => { showModels(models, state); showCurve(state, curve); };
+  return () => { showModels(models, state); if (slider) showCurve(state, curve); };
 }
 
 const temperatureName = (state) => state.own ? "each at its best" : `T = ${state.T.toFixed(2)}`;
@@ -79,18 +81,20 @@ function showModels(models, state) {
   }
   const found = models.map((model) => {
     const { ranked, nll } = atTemperature(model, temperatureOf(model, state));
-    const rows = reliability(ranked, state.bins, state.binning, state.z);
+    const rows = reliability(ranked, state.bins, state.binning, model.z);
     return { rows, ece: ece(rows), nll, confidence: meanConfidence(ranked) };
   });
   found.forEach((now, i) => {
     const write = (metric, text) => {
-      document.querySelector(`output[data-model="${i}"][data-metric="${metric}"]`).value = text;
+      const output = document.querySelector(`output[data-model="${i}"][data-metric="${metric}"]`);
+      if (output) output.value = text;
     };
     write("ece", percent(now.ece));
     write("nll", models[i].moves ? decimal(now.nll) : "–");
     write("confidence", percent(now.confidence));
   });
-  const where = `${temperatureName(state)}, in ${state.bins} bins of ${NAMES[state.binning]}`;
+  const bins = `in ${state.bins} bins of ${NAMES[state.binning]}`;
+  const where = element("temperature") ? `${temperatureName(state)}, ${bins}` : bins;
   document.querySelector(".readout caption").textContent = `Now: ${where}`;
   say(`${where}: ` + models.map((model, i) => `${model.name} ECE ${percent(found[i].ece)}` +
     (model.moves ? `, NLL ${decimal(found[i].nll)}` : "")).join("; "));
@@ -101,7 +105,7 @@ function showModels(models, state) {
   element("bins-table").replaceChildren(makeTable(
     `The bins: ${where}`, head,
     shown.flatMap(({ model, rows }) => rows.filter((row) => row.count).map((row) => [
-      model.name, binName(row), row.count.toLocaleString("en"), percent(row.confidence), percent(row.accuracy),
+      model.name, binName(row), shownCount(row.count), percent(row.confidence), percent(row.accuracy),
       `${(100 * row.low).toFixed(1)} … ${percent(row.high, 1)}`])),
     (i) => i > 1));
 }
@@ -112,10 +116,11 @@ function say(text) {
   saying = setTimeout(() => { element("live-said").textContent = text; }, SAY_AFTER);
 }
 
+const shownCount = (count) => count.toLocaleString("en", { maximumFractionDigits: 1 }); // of weighted samples a fraction
 const binName = (row) => `${(100 * row.from).toFixed(1)} … ${percent(row.to, 1)}`;
 
 function saidOf(model, row) {
-  return `${model.name}, bin ${binName(row)}: ${row.count.toLocaleString("en")} samples, says ` +
+  return `${model.name}, bin ${binName(row)}: ${shownCount(row.count)} samples, says ` +
     `${percent(row.confidence, 1)}, is right ${percent(row.accuracy, 1)} ` +
     `(interval ${(100 * row.low).toFixed(1)} … ${percent(row.high, 1)})`;
 }
@@ -126,7 +131,7 @@ function drawReliability(shown, where) {
     const full = rows.filter((row) => row.count), total = full.reduce((sum, row) => sum + row.count, 0);
     const look = {
       name: plotText(model.name), meta: { step: true, said: full.map((row) => saidOf(model, row)) },
-      customdata: full.map((row) => [binName(row), row.count.toLocaleString("en"), percent(row.confidence, 1),
+      customdata: full.map((row) => [binName(row), shownCount(row.count), percent(row.confidence, 1),
         percent(row.accuracy, 1), `${(100 * row.low).toFixed(1)} … ${percent(row.high, 1)}`]),
       hovertemplate: "<b>%{fullData.name}</b><br>bin %{customdata[0]}<br>%{customdata[1]} samples<br>" +
         "says %{customdata[2]}<br>is right %{customdata[3]}<br>interval %{customdata[4]}<extra></extra>",
@@ -166,7 +171,7 @@ async function curves(models, state, wanted) {
       if (i % 2 === 0) await new Promise((resume) => setTimeout(resume));
       const T = model.reach ** (2 * i / (CURVE_POINTS - 1) - 1);
       const { ranked, nll } = atTemperature(model, Math.abs(T - 1) < 1e-9 ? 1 : T);
-      points.push({ T, nll, ece: ece(reliability(ranked, state.bins, state.binning, state.z)) });
+      points.push({ T, nll, ece: ece(reliability(ranked, state.bins, state.binning, model.z)) });
     }
     found.push({ model, index, points });
   }

@@ -15,7 +15,7 @@ async function inflate(text) {
 
 async function readModel(given) {
   const model = { ...given };
-  for (const name of ["confidence", "count", "hits", "correct", "label", "gaps", "second"]) {
+  for (const name of ["confidence", "count", "hits", "correct", "label", "gaps", "second", "weight"]) {
     if (given[name]) model[name] = await unpack(given[name]);
   }
   model.series = await Promise.all(given.series.map(async (column) => (
@@ -28,7 +28,8 @@ async function readModel(given) {
 function atTemperature(model, T) {
   if (!model.moves) return { ranked: model, nll: NaN };
   const odds = model.gaps ? oddsOfGaps(model, T) : oddsOfSeries(model, T);
-  return { ranked: T === 1 ? model : rank(odds, model.correct), nll: meanNll(model.label, odds, T) };
+  const ranked = T === 1 ? model : model.weight ? rankWeighted(odds, model) : rank(odds, model.correct);
+  return { ranked, nll: meanNll(model.label, odds, T, model.weight) };
 }
 
 // The odds against the predicted class: the sum over the other classes of exp(gap / T).
@@ -59,10 +60,32 @@ function oddsOfSeries({ second, series, reach }, T) {
   return sum;
 }
 
-function meanNll(label, odds, T) {
-  let sum = 0;
-  for (let i = 0; i < label.length; i++) sum += Math.log1p(odds[i]) - label[i] / T;
-  return sum / label.length;
+function meanNll(label, odds, T, weight) {
+  let sum = 0, total = 0;
+  for (let i = 0; i < label.length; i++) {
+    const counts = weight ? weight[i] : 1;
+    sum += counts * (Math.log1p(odds[i]) - label[i] / T);
+    total += counts;
+  }
+  return sum / total;
+}
+
+// With sampling weights a sample counts as many times as it stands for others.
+function rankWeighted(odds, { correct, weight }) {
+  const order = Uint32Array.from(odds, (_, i) => i).sort((i, j) => odds[j] - odds[i]);
+  const confidence = [], count = [], hits = [];
+  let last = NaN;
+  for (const i of order) {
+    if (odds[i] !== last) {
+      confidence.push(1 / (1 + odds[i]));
+      count.push(0);
+      hits.push(0);
+      last = odds[i];
+    }
+    count[count.length - 1] += weight[i];
+    hits[hits.length - 1] += weight[i] * correct[i];
+  }
+  return { confidence, count, hits };
 }
 
 // Typed arrays are sorted fast; right and wrong samples apart, so that no index has to be sorted.

@@ -24,6 +24,14 @@ function wirePrint() {
   addEventListener("afterprint", () => change(false));
 }
 
+// On a phone the first chart must not be pages below the verdict.
+function foldAnswers() {
+  const answers = document.querySelectorAll("details.answers");
+  const set = (open) => answers.forEach((part) => { part.open = open; });
+  if (matchMedia("(max-width: 40rem)").matches) set(false);
+  addEventListener("beforeprint", () => set(true));
+}
+
 async function loadPlotly() {
   const script = document.createElement("script");
   script.textContent = new TextDecoder().decode(await inflate(element("plotly").textContent));
@@ -33,10 +41,12 @@ async function loadPlotly() {
 try {
   wireTheme();
   wirePrint();
+  foldAnswers();
   document.querySelectorAll("table.sortable").forEach(makeSortable);
   const data = JSON.parse(element("data").textContent);
   await loadPlotly();
-  redraw = data.study ? await exploreStudy(data.study) : await exploreModels(data);
+  if (data.study) redraw = await exploreStudy(data.study);
+  else if (data.models) redraw = await exploreModels(data); // a page on labels has no live charts
   document.documentElement.dataset.ready = Math.round(performance.now());
 } catch (error) {
   element("problem").hidden = false;

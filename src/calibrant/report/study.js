@@ -27,9 +27,19 @@ async function exploreStudy(data) {
     study.families.forEach(({ name }, i) => family.append(new Option(name, i)));
     family.addEventListener("change", refresh);
   }
+  wireHeatMaps();
   makeStudyTable(study, state, refresh);
   refresh();
   return refresh;
+}
+
+// The heat maps are in the page already; the box chooses the metric that is shown.
+function wireHeatMaps() {
+  const box = element("heat-metric");
+  if (!box) return;
+  const choose = () => document.querySelectorAll(".heat-map").forEach((map) => { map.hidden = map.dataset.metric !== box.value; });
+  box.addEventListener("change", choose);
+  choose();
 }
 
 // One box for each dimension that has more than one value; the test samples come first.
@@ -163,13 +173,20 @@ function drawFront(study, rows) {
   const on = new Set(fronts.flat());
   const said = (row) => `${settingName(study, row)}: ${x.label} ${shownValue(x, x.mean[row])}, ` +
     `${y.label} ${shownValue(y, y.mean[row])}${on.has(row) ? ", on the Pareto front" : ""}`;
+  // The points of the front are numbered; the list below names them. Names in the chart would overlap.
+  const number = new Map([...on].map((row, i) => [row, i + 1]));
+  element("front-names").replaceChildren(...[...on].map((row) => {
+    const line = document.createElement("li");
+    line.textContent = said(row).replace(", on the Pareto front", "");
+    return line;
+  }));
   for (const [code, some] of groups(sound, (row) => of.calibrator.codes[row])) {
     traces.push({
-      ...points(some), mode: "markers", name: plotText(of.calibrator.names[code]), meta: { step: true, said: some.map(said) },
-      text: some.map((row) => plotText(settingName(study, row))),
+      ...points(some), mode: "markers+text", cliponaxis: false, name: plotText(of.calibrator.names[code]), meta: { step: true, said: some.map(said) },
+      text: some.map((row) => String(number.get(row) ?? "")), textposition: "top center", customdata: some.map((row) => plotText(settingName(study, row))),
       marker: { color: colour(code), symbol: SYMBOLS[code % 8], size: some.map((row) => on.has(row) ? 13 : 8),
         opacity: some.map((row) => on.has(row) ? 1 : 0.6) },
-      hovertemplate: `%{text}<br>${x.label} %{x:${x.percent ? ".2%" : ".4f"}}<br>${y.label} %{y:${y.percent ? ".2%" : ".4f"}}<extra></extra>`,
+      hovertemplate: `%{customdata}<br>${x.label} %{x:${x.percent ? ".2%" : ".4f"}}<br>${y.label} %{y:${y.percent ? ".2%" : ".4f"}}<extra></extra>`,
     });
   }
   const arrow = (metric) => ({ lower: " (lower is better)", higher: " (higher is better)" })[metric.better] ?? "";

@@ -15,7 +15,7 @@ import pyarrow as pa
 from calibrant.results._files import read_rows, read_sealed, rows_file, write_sealed
 
 CACHE = "table.cache"
-# Fewer files are read as fast without it.
+# With fewer files the cache saves nothing.
 LEAST_FILES = 50
 
 
@@ -72,5 +72,5 @@ def _save(path: Path, runs: Mapping[str, tuple[str, pa.Table]]) -> None:
     whole = pa.concat_tables(table for _, table in runs.values())
     try:
         write_sealed(path, rows_file(whole, {"runs": json.dumps(spans)}))
-    except OSError:  # a folder that may only be read is read without a cache
+    except OSError:  # a read-only folder is read without a cache
         return

@@ -25,7 +25,7 @@ SCHEMA = pa.schema([(name, NUMBERS.get(name, pa.string())) for name in COLUMNS])
 CHECKSUM = "checksum"
 MARK, BLANK = b"sha256 of this file with zeros here: ", b"0" * 64
 BYTES_PER_ROW = 2_000  # of a row of the table as Python objects, which the tables are made from
-DAMAGE = (OSError, ValueError, KeyError, TypeError, pa.ArrowException)
+READ_ERRORS = (OSError, ValueError, KeyError, TypeError, pa.ArrowException)
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Sealed:
 
     @cached_property
     def facts(self) -> dict[str, str]:
-        """What the file says beside its rows; empty where it cannot be read."""
+        """The metadata of the file; empty if it cannot be read."""
         try:
             held = pq.read_metadata(pa.BufferReader(self.content)).metadata or {}
             return {key.decode(): value.decode() for key, value in held.items()}
-        except DAMAGE:
+        except READ_ERRORS:
             return {}
 
 
@@ -63,9 +63,9 @@ def write_sealed(path: Path, content: bytes) -> None:
 
 
 def read_sealed(path: Path) -> Sealed | None:
-    """The contents of a file; None if there is none, or one that differs from its checksum.
+    """The contents of a file; None if it is missing or does not match its checksum.
 
-    This comes before any parsing, so that no damage, of whatever kind, becomes a value.
+    This comes before any parsing, so that damage of any kind never becomes a value.
     """
     try:
         check_regular(path)
@@ -80,7 +80,7 @@ def read_sealed(path: Path) -> Sealed | None:
 
 
 def read_rows(path: Path, sealed: Sealed) -> pa.Table | None:
-    """The rows of a file; None where they are not those of runs.
+    """The rows of a file; None if they are not results of runs.
 
     Strings are read as codes into a list of the different ones: written that way, a few bytes of
     a file can stand for gigabytes.
@@ -91,7 +91,7 @@ def read_rows(path: Path, sealed: Sealed) -> pa.Table | None:
             _check_columns(file.schema_arrow, path.name)
             check_size(parquet_needs(file.metadata), path.name)
             return _plain(file.read(list(COLUMNS), use_threads=False))
-    except DAMAGE:
+    except READ_ERRORS:
         return None
 
 

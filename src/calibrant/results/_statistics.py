@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from calibrant._core.arrays import Bool, Float64, to_floats
 from calibrant._core.checks import check_fraction, refuse
 
-# Values that differ by less, relative to their size, are one value computed in two ways.
+# Values with a smaller relative difference count as equal.
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
 
 
@@ -46,6 +46,15 @@ class RunComparison:
     count_b: int
     dof: float = math.nan
     level: float = 0.95
+
+    def mark(self, alpha: float = 0.05) -> str:
+        """How tables show it: ▲ ▼ significantly higher, lower; △ ▽ higher, lower; empty if equal.
+
+        >>> compare_runs([3.0, 4.0, 5.0], [1.0, 2.0, 2.0]).mark()
+        '▲'
+        """
+        up, down = "▲▼" if self.p_value < alpha else "△▽"
+        return up if self.difference > 0 else down if self.difference < 0 else ""
 
 
 def summarise_runs(values: ArrayLike, *, level: float = 0.95) -> RunSummary:
@@ -325,7 +334,9 @@ def _deviations(x: Float64) -> list[float]:
 def _root_mean_square(deviations: list[float], dof: int) -> float:
     if dof < 1 or any(map(math.isnan, deviations)):
         return math.nan
-    return math.hypot(*deviations) / math.sqrt(dof)  # hypot: squares neither overflow nor vanish
+    return math.hypot(*deviations) / math.sqrt(
+        dof
+    )  # hypot avoids overflow and underflow of squares
 
 
 def _mean_gap(x: Float64, y: Float64) -> float:
@@ -342,6 +353,8 @@ def _gaps(x: Float64, y: Float64) -> Float64:
 
 
 # --- the t-tests ------------------------------------------------------------------------------
+# SciPy's distribution, but not its tests: ttest_ind warns of equal runs, gives them a finite t,
+# overflows for large values, and scipy.stats takes most of a second to import. The tests compare.
 
 
 def _student_error(x: Float64, y: Float64) -> tuple[float, float]:
@@ -373,7 +386,7 @@ def _ratio(gap: float, spread: float) -> float:
 
 
 def _quantile(level: float, dof: float) -> float:
-    """Where the central part ``level`` of the t distribution ends; NaN without freedom."""
+    """Two-sided quantile of the t distribution; NaN without degrees of freedom."""
     from scipy.special import stdtrit
 
     return float(stdtrit(dof, (1 + level) / 2)) if dof > 0 else math.nan

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from calibrant._core.formatting import json_number, straight
+from calibrant._core.formatting import NOTHING, json_number, show_number, straight
 from calibrant.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 
 Key = tuple[Any, ...]  # the values of the row (or column) variables
-Place = tuple[Key, Key]  # a row and a column
-MISSING = "–"
+CellKey = tuple[Key, Key]  # a row and a column
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class ResultTable:
     cols: tuple[str, ...]
     row_keys: tuple[Key, ...]
     col_keys: tuple[Key, ...]
-    cells: Mapping[Place, Cell]
+    cells: Mapping[CellKey, Cell]
     fixed: Mapping[str, Any]
     spread: str = "std"
     better: str = "neither"
@@ -134,11 +133,15 @@ class ResultTable:
     def _parts(self, cell: Cell | None) -> tuple[str, str, str, str]:
         """Mean, spread, mark and count as printed, each empty where there is nothing to say."""
         if cell is None:
-            return MISSING, "", "", ""
-        spread = "" if math.isnan(cell.spread) else f" ± {number(cell.spread, self.percent)}"
+            return NOTHING, "", "", ""
+        mean, spread = (show_number(x, percent=self.percent) for x in (cell.mean, cell.spread))
         differ = len({cell.count for cell in self.cells.values()}) > 1
-        mark = f" {cell.mark}" if cell.mark else ""
-        return number(cell.mean, self.percent), spread, mark, f" (n={cell.count})" * differ
+        return (
+            mean,
+            "" if math.isnan(cell.spread) else f" ± {spread}",
+            f" {cell.mark}" if cell.mark else "",
+            f" (n={cell.count})" * differ,
+        )
 
     def to_markdown(self) -> str:
         """A table of GitHub's Markdown, with the title above and the notes below."""
@@ -246,19 +249,8 @@ class ResultTable:
         )
 
 
-def number(value: float, percent: bool) -> str:  # noqa: FBT001
-    """A number as tables print it, without the sign of the unit.
-
-    >>> number(0.12345, True), number(-0.00001, False), number(float("nan"), True)
-    ('12.35', '0.0000', 'undefined')
-    """
-    if math.isnan(value):
-        return "undefined"
-    return f"{100 * value:z.2f}" if percent else f"{value:z.4f}"
-
-
 def _shown(value: Any) -> str:
-    return MISSING if value is None else str(value)
+    return NOTHING if value is None else str(value)
 
 
 def _as_json(value: Any) -> Any:
@@ -302,12 +294,12 @@ LATEX = {
     "▼": r"$\blacktriangledown$",
     "△": r"$\vartriangle$",
     "▽": r"$\triangledown$",
-    MISSING: "--",
+    NOTHING: "--",
 }
 _in_latex = _escaper(LATEX)
 
 
 def _latex_numbers(cell: str) -> str:
     """A printed cell with its signs set as mathematics."""
-    signs = {sign: LATEX[sign] for sign in "±▲▼△▽"} | {"-": "$-$", MISSING: LATEX[MISSING]}
+    signs = {sign: LATEX[sign] for sign in "±▲▼△▽"} | {"-": "$-$", NOTHING: LATEX[NOTHING]}
     return cell.translate({ord(sign): mathematics for sign, mathematics in signs.items()})

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from calibrant._core.checks import check_choice, check_fraction, near_name, refuse
-from calibrant._core.formatting import natural_order
+from calibrant._core.formatting import natural_order, show_number
 from calibrant.metrics import METRICS
 from calibrant.results import compare_runs, summarise_runs
 
 if TYPE_CHECKING:
     import pyarrow as pa
-from calibrant.results._table import Cell, Key, Place, ResultTable, joined, number
+from calibrant.results._table import Cell, CellKey, Key, ResultTable, joined
 
 __all__ = ["Cell", "ResultTable", "pivot"]
 OWN_COLUMNS = ("metric", "value", "mean", "std", "sem", "count", "best", "mark", "p_value")
@@ -224,9 +224,9 @@ def _fixed(kept: Mapping[str, list[Any]], names: tuple[str, ...]) -> dict[str, A
 
 def _runs_by_cell(
     kept: Mapping[str, list[Any]], rows: tuple[str, ...], cols: tuple[str, ...]
-) -> dict[Place, list[float]]:
+) -> dict[CellKey, list[float]]:
     """The values of each cell, one per seed, in the order of the seeds."""
-    cells: dict[Place, dict[Any, float]] = {}
+    cells: dict[CellKey, dict[Any, float]] = {}
     runs: dict[tuple[Key, Key, Any], Any] = {}
     row_keys = zip(*(kept[name] for name in rows), strict=True)
     col_keys = zip(*(kept[name] for name in cols), strict=True)
@@ -279,8 +279,8 @@ def _baseline(given: Any, keys: tuple[Key, ...]) -> Key | None:
 
 
 def _marked(
-    cells: Mapping[Place, Cell], baseline: Key, *, axis: int, alpha: float
-) -> dict[Place, Cell]:
+    cells: Mapping[CellKey, Cell], baseline: Key, *, axis: int, alpha: float
+) -> dict[CellKey, Cell]:
     marked = {}
     for (row, col), cell in cells.items():
         other = cells.get((row, baseline) if axis else (baseline, col))
@@ -291,9 +291,7 @@ def _marked(
 
 def _against(cell: Cell, baseline: Cell, alpha: float) -> Cell:
     found = compare_runs(cell.values, baseline.values)
-    marks = "▲▼" if found.p_value < alpha else "△▽"
-    mark = marks[0] if found.difference > 0 else marks[1] if found.difference < 0 else ""
-    return replace(cell, mark=mark, p_value=found.p_value)
+    return replace(cell, mark=found.mark(alpha), p_value=found.p_value)
 
 
 def _direction(metric: str, better: str | None) -> str:
@@ -302,7 +300,7 @@ def _direction(metric: str, better: str | None) -> str:
     return METRICS[metric].better if metric in METRICS else "neither"
 
 
-def _with_best(table: ResultTable) -> dict[Place, Cell]:
+def _with_best(table: ResultTable) -> dict[CellKey, Cell]:
     """The cells, with the best of each row or column marked so."""
     cells = dict(table.cells)
     if table.best is None or table.better == "neither":
@@ -312,7 +310,8 @@ def _with_best(table: ResultTable) -> dict[Place, Cell]:
     for key in (table.row_keys, table.col_keys)[axis]:
         group = [p for p in cells if p[axis] == key and not math.isnan(cells[p].mean)]
         if len(group) > 1:
-            top = number(pick(cells[p].mean for p in group), table.percent)
+            top = show_number(pick(cells[p].mean for p in group), percent=table.percent)
             for p in group:
-                cells[p] = replace(cells[p], best=number(cells[p].mean, table.percent) == top)
+                shown = show_number(cells[p].mean, percent=table.percent)
+                cells[p] = replace(cells[p], best=shown == top)
     return cells

@@ -2,7 +2,8 @@
 
 Every sum is an integer: counts, and values rounded to multiples of 2^-52. Adding integers is
 associative and commutative, so any sharding, any order and any number of threads give bit-identical
-results. Nothing overflows: up to 2^53 samples every count is exact, and more are rejected.
+results, as long as one kind of kernels made them (``Accumulator.kernels``). Nothing overflows: up
+to 2^53 samples every count is exact, and more are rejected.
 
 Accuracy, confidence, NLL, Brier, entropy, the equal-width family and classwise ECE equal the
 in-memory values to 1e-9. Metrics that need a ranking (equal-mass bins, AUROC, AURC and similar,
@@ -13,13 +14,12 @@ cell count as ties; ``error_bounds`` bounds the resulting error on the given dat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from calibrant._core.arrays import over_chunks
+from calibrant._core.arrays import Float, over_chunks
 from calibrant._core.checks import (
     InputError,
     check_bins,
@@ -28,18 +28,21 @@ from calibrant._core.checks import (
     check_norm,
     refuse,
 )
+from calibrant._core.compiled import kernels
+from calibrant._core.maps import check_ignore_index, check_map_labels, is_map, some_rows
 from calibrant._core.row_sweeps import ROW_COST
+from calibrant._scores import WHICH_SCORES, one_of
+from calibrant.metrics import LOG_LOSS, METRICS
 from calibrant.metrics._binning import Binning, BinSums
 from calibrant.metrics._limits import Histogram
-from calibrant.metrics._registry import LOG_LOSS, METRICS
 from calibrant.metrics._streamed import Streamed, slack
 from calibrant.predictions import Predictions
 from calibrant.streaming._counts import HALF_BITS, NUM_CELLS, Counts, cell_limits
-from calibrant.streaming._parquet import ParquetShards
+from calibrant.streaming._state import fill_counts, pack_counts, unpack_state
 
 # Counts up to this are exact also as floats.
 MOST_SAMPLES = 1 << 53
-# What float64 arithmetic may do to a value, relative to 1 or to the value if that is larger.
+# Rounding error of float64 arithmetic, relative to the value or to 1 if that is larger.
 ROUNDING = 1e-9
 STREAMS = {name: metric.stream for name, metric in METRICS.items() if metric.stream}
 
@@ -70,6 +73,7 @@ class Accumulator:
         self._counts = Counts(num_classes, check_bins(bins), cells=NUM_CELLS)
         self.num_classes = num_classes
         self.bins = bins
+        self.kernels: set[str] = set()
 
     @property
     def num_samples(self) -> int:
@@ -83,6 +87,7 @@ class Accumulator:
         logits: Any = None,
         probs: Any = None,
         labels: Any = None,
+        ignore_index: int | None = None,
     ) -> None:
         """Add a batch: Predictions, or arrays or tensors as ``Predictions`` takes them."""
         if predictions is None:
@@ -93,9 +98,14 @@ class Accumulator:
                     "got none",
                     "Pass labels=… of the batch.",
                 )
-            predictions = Predictions(logits=logits, probs=probs, labels=labels)
+            kind, scores = one_of(logits, probs, WHICH_SCORES)
+            if is_map(scores) and self._add_maps(kind, scores, labels, ignore_index):
+                return
+            given: dict[str, Any] = {kind: scores, "labels": labels}
+            predictions = Predictions(**given, ignore_index=ignore_index)
         self._check_classes(predictions)
         self._check_room(predictions.num_samples)
+        self._check_belonging(predictions)
 
         def work(slices: Iterator[slice]) -> Counts:
             counts = Counts(self.num_classes, self.bins)
@@ -107,6 +117,40 @@ class Accumulator:
         cost = max(self.num_classes, ROW_COST)
         for counts in over_chunks(work, predictions.num_samples, cost):
             self._counts.add(counts)
+        self.kernels.add(kernels())
+
+    def _add_maps(self, kind: str, scores: Float, labels: Any, ignore_index: int | None) -> bool:
+        """Add maps a few thousand positions at a time, so that nothing large is copied.
+
+        False where something is wrong, or where no sample remains: the usual way then says what.
+        """
+        truth = check_map_labels(scores, labels)
+        if ignore_index is not None:
+            check_ignore_index(ignore_index)
+        if scores.shape[1] != self.num_classes or not truth.size:
+            return False
+        flat, asked_of = scores.reshape(*scores.shape[:2], -1), truth.reshape(len(truth), -1)
+
+        def work(slices: Iterator[slice]) -> Counts:
+            counts = Counts(self.num_classes, self.bins)
+            for rows in slices:
+                some, asked = some_rows(flat, asked_of, rows, ignore_index)
+                if len(asked):
+                    given: dict[str, Any] = {kind: some, "labels": asked}
+                    counts.add_rows(Predictions(**given), self.bins)
+            return counts
+
+        self._check_room(truth.size)
+        try:
+            found = over_chunks(work, truth.size, max(self.num_classes, ROW_COST))
+        except InputError:
+            return False
+        if not any(counts.ranking for counts in found):
+            return False
+        for counts in found:
+            self._counts.add(counts)
+        self.kernels.add(kernels())
+        return True
 
     def _check_classes(self, predictions: Predictions) -> None:
         if not isinstance(predictions, Predictions):
@@ -117,6 +161,19 @@ class Accumulator:
             got = f"got {predictions.num_classes}"
             raise refuse("batch", rule, got, "Use one accumulator for each set of classes.")
 
+    def _check_belonging(self, predictions: Predictions) -> None:
+        if predictions.weights is not None:
+            rule, advice = "cannot be accumulated", "Measure them in memory, without --stream."
+            raise refuse("weights", rule, None, advice)
+        if self.num_samples:
+            self._check_clusters(clustered=predictions.clusters is not None)
+
+    def _check_clusters(self, *, clustered: bool) -> None:
+        if clustered != (self._counts.clusters is not None):
+            rule = "must be given for all samples or for none"
+            advice = "Write them into every file, or leave them out of all."
+            raise refuse("clusters", rule, "got them for some", advice)
+
     def _check_room(self, more: int) -> None:
         if self.num_samples + more > MOST_SAMPLES:
             rule = f"holds at most 2^53 = {MOST_SAMPLES:,} samples, so that every count is exact"
@@ -124,13 +181,20 @@ class Accumulator:
             raise refuse("accumulator", rule, got, "Start another one.")
 
     def merge(self, other: Accumulator) -> Accumulator:
-        """Merge another accumulator into this one, and return this one."""
+        """Merge another accumulator into this one, and return this one.
+
+        ``kernels`` then names the kernels of both. Counts of compiled and NumPy kernels can be
+        merged: they agree to rounding, but only those of one kind are the same bit for bit.
+        """
         if (self.num_classes, self.bins) != (other.num_classes, other.bins):
             rule = f"must have {self.num_classes} classes and {self.bins} bins"
             got = f"got {other.num_classes} classes and {other.bins} bins"
             raise refuse("other", rule, got, "Merge accumulators of one kind.")
         self._check_room(other.num_samples)
+        if self.num_samples and other.num_samples:
+            self._check_clusters(clustered=other._counts.clusters is not None)
         self._counts.add(other._counts)
+        self.kernels |= other.kernels
         return self
 
     def histogram(self) -> Histogram:
@@ -147,18 +211,50 @@ class Accumulator:
         hits, misses, right, wrong = self._counts.width.columns()
         return BinSums(hits + misses, right + wrong, hits, np.arange(self.bins + 1))
 
-    def _streamed(self) -> Streamed:
-        """What metrics are computed from."""
-        scale = self.num_samples << 2 * HALF_BITS
-        means = {name: total / scale for name, total in self._counts.totals.items()}
-        if self._counts.impossible:
+    def streamed(self) -> Streamed:
+        """The input of the metrics and of their intervals."""
+        counts, scale = self._counts, self.num_samples << 2 * HALF_BITS
+        means = {name: total / scale for name, total in counts.totals.items()}
+        moments = {name: (means[name], counts.squares[name] / scale) for name in means}
+        if counts.impossible:
             means[LOG_LOSS] = math.inf
-        return Streamed(means, self.width_bins(), self.histogram(), self._counts.classwise)
+        return Streamed(
+            means,
+            self.width_bins(),
+            self.histogram(),
+            counts.classwise,
+            moments,
+            counts.impossible,
+            None if counts.clusters is None else counts.clusters.resampled,
+        )
+
+    def state(self) -> bytes:
+        """Everything the accumulator knows, for another process or machine.
+
+        An Arrow IPC stream of whole numbers, with a version. ``from_state`` reads it.
+        """
+        head = {"num_classes": self.num_classes, "bins": self.bins}
+        return pack_counts(self._counts, {**head, "kernels": sorted(self.kernels)})
+
+    @classmethod
+    def from_state(cls, state: bytes) -> Accumulator:
+        """The accumulator whose ``state`` this is; bytes from elsewhere raise ``InputError``.
+
+        >>> total = Accumulator(num_classes=2)
+        >>> total.update(logits=[[2.0, 0.0], [0.0, 1.0]], labels=[0, 0])
+        >>> Accumulator.from_state(total.state()).result()["accuracy"]
+        0.5
+        """
+        head, arrays = unpack_state(state)
+        found = cls(head.num_classes, bins=head.bins)
+        fill_counts(found._counts, head, arrays)
+        found.kernels = set(head.kernels)
+        return found
 
     def result(self, *, norm: float = 1, binning: Binning = "width") -> dict[str, float]:
         """Every metric of the panel, by name. ``norm`` and ``binning`` are those of ``ece``."""
         options = self._options(norm, binning)
-        known = self._streamed()
+        known = self.streamed()
         return {name: stream.value(known, options) for name, stream in STREAMS.items()}
 
     def _options(self, norm: float, binning: Binning) -> dict[str, Any]:
@@ -179,7 +275,7 @@ class Accumulator:
         few samples that it may be undefined in memory has the bound infinity.
         """
         options = self._options(norm, binning)
-        known = self._streamed()
+        known = self.streamed()
         bounds = {}
         for name, stream in STREAMS.items():
             value = stream.value(known, options)
@@ -191,30 +287,3 @@ class Accumulator:
     def _need_samples(self) -> None:
         if not self.num_samples:
             raise InputError("The accumulator has no samples yet; call update first.")
-
-
-def accumulate_parquet(
-    paths: Sequence[str | Path],
-    *,
-    bins: int = 15,
-    progress: Callable[[int, int], None] | None = None,
-) -> Accumulator:
-    """Accumulate Parquet files that may be larger than memory.
-
-    Columns are those of ``Predictions.load``. ``progress`` is called with the rows done and the
-    total.
-    """
-    shards = ParquetShards.open(paths)
-    if not shards.labelled:
-        rule, advice = "must hold a column label", "Name the label column 'label'."
-        raise refuse("paths", rule, "got scores alone", advice)
-    total = None
-    for predictions in shards.batches():
-        assert isinstance(predictions, Predictions)  # the files have labels
-        total = total or Accumulator(predictions.num_classes, bins=bins)
-        total.update(predictions)
-        if progress:
-            progress(total.num_samples, shards.num_rows)
-    if total is None:  # a footer that promises rows which the file does not have
-        raise refuse("paths", "must hold at least one row", "got none", "Check the pattern.")
-    return total

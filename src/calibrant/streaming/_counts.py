@@ -1,15 +1,21 @@
-"""Sums and histograms of a stream, exact whatever the order of its samples."""
+"""Sums and histograms of a stream, exact and independent of the order of the samples."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from calibrant._core import compiled_streams
 from calibrant._core.arrays import Bool, Float64, Int
+from calibrant._core.compiled import compiled_rows
+from calibrant._core.row_sweeps import RowSummary
+from calibrant.metrics import BRIER_SCORE, ENTROPY, LOG_LOSS
 from calibrant.metrics._binning import width_index
 from calibrant.metrics._classwise import ClasswiseCounts, summarise_and_count
 from calibrant.metrics._exact import ExactSums
-from calibrant.metrics._registry import BRIER_SCORE, ENTROPY, LOG_LOSS
 from calibrant.predictions import Predictions
+from calibrant.streaming._clusters import MEANS, ClusterSums
 
 # A float32 holds its exponent and the 9 leading bits of its fraction in its upper 18 bits: 512
 # cells per octave of s without taking a logarithm. The cells cover 2^-126 <= s < 2^25; smaller s, 0
@@ -23,18 +29,20 @@ HALF_BITS = 26
 HALF = 2.0**HALF_BITS
 # bincount adds floats, exactly as long as sums of halves stay below 2^53.
 MOST_AT_ONCE = 1 << 26
+# Larger values count as this much in sums of squares, which would overflow.
+LARGEST_ROOT = 1e150
 # Above this a term is summed with Python's integers, which never overflow.
 LARGE = 2.0**20
 
 
-class _Cells:
+class Cells:
     """Count and exact sum of confidence of the wrong and of the correct samples of each cell."""
 
     def __init__(self, cells: int) -> None:
         self.count: Int = np.zeros(2 * cells, dtype=np.int64)  # wrong, correct, wrong, …
         self.confidence = ExactSums((2 * cells,), 2 * HALF_BITS)
 
-    def add(self, other: _Cells) -> None:
+    def add(self, other: Cells) -> None:
         """Add the counts of other samples."""
         self.count += other.count
         self.confidence.add(other.confidence)
@@ -46,7 +54,7 @@ class _Cells:
             self._add_some(index[rows] * 2 + correct[rows], parts[0][rows], parts[1][rows])
 
     def _add_some(self, index: Int, high: Float64, low: Float64) -> None:
-        first = int(index.min())  # samples crowd into few cells: touch only those
+        first = int(index.min())  # the samples fall into few cells: update only those
         index = index - first
         counts = np.bincount(index)
         at = slice(first, first + len(counts))
@@ -55,6 +63,11 @@ class _Cells:
         self.confidence.whole[at] += highs >> HALF_BITS
         self.confidence.add_units((highs & (1 << HALF_BITS) - 1) << HALF_BITS, at)
         self.confidence.add_units(np.bincount(index, weights=low).astype(np.int64), at)
+
+    @property
+    def tables(self) -> compiled_streams.CellTables:
+        """Counts and both words of the sums, to be added to."""
+        return self.count, self.confidence.whole, self.confidence.part
 
     def columns(self, cells: Int | slice = slice(None)) -> tuple[Float64, ...]:
         """Of the given cells: hits, misses, and the sums of confidence of either."""
@@ -72,31 +85,47 @@ class Counts:
     """The whole numbers that one thread, batch or shard contributes.
 
     The histogram of log s is larger than a slab of rows, so it is filled once per batch:
-    ``ranking`` holds what is to be counted into it.
+    ``ranking`` holds what is to be counted into it, and ``clustered`` what is to be resampled.
     """
 
     def __init__(self, num_classes: int, bins: int, *, cells: int = 0) -> None:
-        self.width = _Cells(bins)
-        self.cells = _Cells(cells)
+        self.width = Cells(bins)
+        self.cells = Cells(cells)
         self.ranking: list[tuple[Int, Bool, Float64, Float64]] = []
-        self.totals: dict[str, int] = dict.fromkeys((LOG_LOSS, BRIER_SCORE, ENTROPY), 0)
+        self.unranked: list[RowSummary] = []  # the same for the compiled kernels
+        self.totals: dict[str, int] = dict.fromkeys(MEANS, 0)
+        self.squares: dict[str, int] = dict.fromkeys(MEANS, 0)
         self.impossible = 0  # labels of probability 0: the NLL is then infinite
         self.classwise = ClasswiseCounts(num_classes, bins)
+        self.clusters: ClusterSums | None = None
+        self.clustered: list[tuple[Any, ...]] = []
 
     def add_rows(self, p: Predictions, bins: int) -> None:
         """Add a slab of predictions."""
         summary = summarise_and_count(p, self.classwise)
-        parts = _halves(summary.confidence)
-        self.width.add_samples(width_index(summary.confidence, bins), summary.correct, parts)
-        self.ranking.append((cell_of(summary.odds), summary.correct, *parts))
+        self._add_samples(summary, bins)
         loss = -summary.label_log_prob
-        self.totals[BRIER_SCORE] += exact_sum(summary.brier)
-        self.totals[ENTROPY] += exact_sum(summary.entropy)
+        values = {LOG_LOSS: loss, BRIER_SCORE: summary.brier, ENTROPY: summary.entropy}
+        if p.clusters is not None:
+            columns = cell_of(summary.odds), summary.correct, summary.confidence
+            self.clustered.append((p.clusters, *columns, *values.values()))
         if p.num_samples and np.isinf(loss.max()):
-            finite = loss[np.isfinite(loss)]
-            self.impossible += len(loss) - len(finite)
-            loss = finite
-        self.totals[LOG_LOSS] += exact_sum(loss)
+            values[LOG_LOSS] = loss[np.isfinite(loss)]
+            self.impossible += len(loss) - len(values[LOG_LOSS])
+        for name, column in values.items():
+            self.totals[name] += exact_sum(column)
+            self.squares[name] += exact_sum(np.minimum(column, LARGEST_ROOT) ** 2)
+
+    def _add_samples(self, summary: RowSummary, bins: int) -> None:
+        rows, confidence, correct = compiled_rows(), summary.confidence, summary.correct
+        if rows is not None:
+            tables, bits = self.width.tables, 2 * HALF_BITS
+            compiled_streams.add_by_width(rows, confidence, correct, tables, bits)
+            self.unranked.append(summary)
+            return
+        parts = _halves(confidence)
+        self.width.add_samples(width_index(confidence, bins), correct, parts)
+        self.ranking.append((cell_of(summary.odds), correct, *parts))
 
     def add(self, other: Counts) -> None:
         """Add another's counts to these."""
@@ -106,9 +135,20 @@ class Counts:
         if other.ranking:
             cell, correct, high, low = map(np.concatenate, zip(*other.ranking, strict=True))
             self.cells.add_samples(cell, correct, (high, low))
+        for one in other.unranked:
+            columns = one.odds, one.confidence, one.correct
+            place = _FIRST_CELL, _CELL_SHIFT, 2 * HALF_BITS
+            compiled_streams.add_by_odds(compiled_rows(), columns, place, self.cells.tables)
+        if other.clustered:
+            self.clusters = self.clusters or ClusterSums()
+            self.clusters.add_rows(*map(np.concatenate, zip(*other.clustered, strict=True)))
         self.impossible += other.impossible
-        for name, value in other.totals.items():
-            self.totals[name] += value
+        for name in MEANS:
+            self.totals[name] += other.totals[name]
+            self.squares[name] += other.squares[name]
+        if other.clusters is not None:
+            self.clusters = self.clusters or ClusterSums()
+            self.clusters.add(other.clusters)
         self.classwise.add(other.classwise)
 
 
@@ -125,6 +165,10 @@ def exact_sum(values: Float64) -> int:
     >>> exact_sum(np.array([0.5, 0.25])) == 3 * 2**50
     True
     """
+    rows = compiled_rows()
+    found = None if rows is None else compiled_streams.exact_sum(rows, values)
+    if found is not None:
+        return found
     if len(values) and values.max() >= LARGE:
         large = values >= LARGE
         rest = sum(_units(value) for value in values[large].tolist())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -22,48 +23,56 @@ from calibrant.predictions import Predictions
 # few batches in flight stay far below a gigabyte.
 BATCH_ELEMENTS = 1_000_000
 LEAST_BATCH, MOST_ELEMENTS = 1024, 16 * BATCH_ELEMENTS  # the second wins
-BYTES_PER_VALUE = 24  # of a batch as it is read, put into one array and counted
+BYTES_PER_VALUE = 24  # copies of a batch: as read, as one array, and while it is counted
 # Bytes read ahead in each column. Without this a whole row group would be held.
 READ_AHEAD = 1 << 16
+
+
+File = Path | io.RemoteFile
 
 
 @dataclass(frozen=True)
 class ParquetShards:
     """Predictions in Parquet files that may be larger than memory, read batch by batch.
 
-    ``classes`` are the class names of the files; ``meta`` is the metadata they have in common.
+    ``classes`` are the class names of the files; ``meta`` is the metadata they have in common;
+    ``columns`` are the names and types of their columns.
     """
 
-    files: tuple[Path, ...]
+    files: tuple[File, ...]
     num_rows: int
     row_values: int
     labelled: bool
     classes: tuple[str, ...] | None
     meta: Mapping[str, Any]
+    columns: tuple[tuple[str, str], ...]
 
     @classmethod
-    def open(cls, paths: Sequence[str | Path]) -> Self:
+    def open(cls, paths: Sequence[str | Path], *, may_be_empty: bool = False) -> Self:
         """Read the columns and metadata of all files; reject files without predictions."""
         import pyarrow.parquet as pq
 
-        files = tuple(Path(path) for path in paths)
+        files = tuple(_located(path) for path in paths)
         rows = values = 0
         schemas = []
         for file in files:
-            check_regular(file)
-            with clear_errors(file, "parquet", *_arrow_errors()), pq.ParquetFile(file) as opened:
+            with (
+                clear_errors(file.name, "parquet", *_arrow_errors()),
+                _readable(file) as source,
+                pq.ParquetFile(source) as opened,
+            ):
                 io.check_columns(opened.schema_arrow, file.name)
                 schemas.append(opened.schema_arrow)
                 rows += opened.metadata.num_rows
                 values += _num_values(opened.metadata)
-        if not rows:
+        if not (rows or may_be_empty):
             raise refuse("paths", "must hold at least one row", "got none", "Check the pattern.")
         _check_alike(files, schemas)
         _check_scores(schemas[0].names)
         classes, meta = _common_header(files, schemas)
         labelled = bool({"label", "labels"} & set(schemas[0].names))
-        width = max(values // rows, len(schemas[0].names))  # where a file lies, too
-        return cls(files, rows, width, labelled, classes, meta)
+        width = max(values // max(rows, 1), len(schemas[0].names))  # the path differs between files
+        return cls(files, rows, width, labelled, classes, meta, _columns(schemas[0]))
 
     def batches(self) -> Iterator[Scores]:
         """Yield the rows in order: predictions, or scores where there are no labels."""
@@ -74,26 +83,40 @@ class ParquetShards:
         check_size(size * self.row_values * BYTES_PER_VALUE, f"a batch of {size:,} rows")
         for file in self.files:
             start = 0
-            with clear_errors(file, "parquet", *_arrow_errors()):
-                opened = pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_AHEAD)
-            with opened:
-                for batch in _clearly(opened.iter_batches(batch_size=size), file):
-                    if batch.num_rows:
-                        yield self._record(batch, file, start)
-                        start += batch.num_rows
+            with _readable(file) as source:
+                with clear_errors(file.name, "parquet", *_arrow_errors()):
+                    opened = pq.ParquetFile(source, **_reading(file))
+                with opened:
+                    for batch in _clearly(opened.iter_batches(batch_size=size), file):
+                        if batch.num_rows:
+                            yield self._record(batch, file, start)
+                            start += batch.num_rows
 
-    def _record(self, batch: Any, file: Path, start: int) -> Scores:
-        with clear_errors(file, "parquet", *_arrow_errors()):
+    def _record(self, batch: Any, file: File, start: int) -> Scores:
+        with clear_errors(file.name, "parquet", *_arrow_errors()):
             arrays = io.table_arrays(batch, file.name)
-        kind = Predictions if "labels" in arrays else Scores
+        labelled = "labels" in arrays
+        names = ("logits", "probs", *(("labels",) if labelled else ()))
+        arguments = io.Columns(arrays).arguments(Path(file.name), names, belonging=labelled)
+        kind = Predictions if labelled else Scores
         try:
-            return kind(**arrays, classes=self.classes, meta=self.meta)
+            return kind(**arguments, classes=self.classes, meta=self.meta)
         except InputError as error:
             raise InputError(f"{file.name}, counted from row {start:,}: {error}") from error
 
 
+def predictions_of(batch: Any) -> Predictions:
+    """The predictions in the columns of an Arrow table or record batch."""
+    arrays = io.table_arrays(batch, "batch")
+    if "labels" not in arrays:
+        rule, advice = "must hold a column label", "Name the label column 'label'."
+        raise refuse("batches", rule, "got scores alone", advice)
+    arguments = io.Columns(arrays).arguments(Path("batch"), ("logits", "probs", "labels"))
+    return Predictions(**arguments)
+
+
 def parquet_files(patterns: Sequence[str], argument: str = "PATHS") -> list[str]:
-    """Files of names, folders and patterns: in the order given, sorted within each."""
+    """Files given by name, folder or pattern: in the order given, sorted within each."""
     found: dict[str, None] = {}
     for pattern in patterns:
         found |= dict.fromkeys(sorted(_expand(pattern, argument)))
@@ -101,15 +124,40 @@ def parquet_files(patterns: Sequence[str], argument: str = "PATHS") -> list[str]
 
 
 def _expand(pattern: str, argument: str) -> list[str]:
-    if Path(pattern).is_file():  # also names with brackets
-        return [pattern]
-    if Path(pattern).is_dir():
-        pattern = str(Path(pattern) / "*.parquet")
-    found = glob.glob(pattern, recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
+    found = io.remote_files(pattern) if io.is_url(pattern) else _local_files(pattern)
     if not found:
         rule, advice = "must match Parquet files", "Quote the pattern and check the folder."
         raise refuse(argument, rule, f"got no file for {pattern!r}", advice)
     return found
+
+
+def _local_files(pattern: str) -> list[str]:
+    if Path(pattern).is_file():  # names may contain brackets
+        return [pattern]
+    if Path(pattern).is_dir():
+        pattern = str(Path(pattern) / "*.parquet")
+    return glob.glob(pattern, recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
+
+
+def _located(path: str | Path) -> File:
+    return io.RemoteFile(str(path)) if io.is_url(path) else Path(path)
+
+
+@contextmanager
+def _readable(file: File) -> Iterator[Any]:
+    """What PyArrow reads the file from."""
+    if isinstance(file, Path):
+        check_regular(file)
+        yield file
+    else:
+        with file.open() as opened:
+            yield opened
+
+
+def _reading(file: File) -> dict[str, Any]:
+    """How a file is read: requests of other machines are few and large, a row group each."""
+    here = isinstance(file, Path)
+    return {"pre_buffer": False, "buffer_size": READ_AHEAD} if here else {"pre_buffer": True}
 
 
 def _arrow_errors() -> tuple[type[Exception], ...]:
@@ -118,10 +166,10 @@ def _arrow_errors() -> tuple[type[Exception], ...]:
     return (pa.ArrowException,)
 
 
-def _clearly(batches: Iterator[Any], file: Path) -> Iterator[Any]:
-    """The same batches; only errors of reading them are renamed, not those of their user."""
+def _clearly(batches: Iterator[Any], file: File) -> Iterator[Any]:
+    """The same batches; reading errors are translated, errors of the consumer are not."""
     while True:
-        with clear_errors(file, "parquet", *_arrow_errors()):
+        with clear_errors(file.name, "parquet", *_arrow_errors()):
             batch = next(batches, None)
         if batch is None:
             return
@@ -134,17 +182,22 @@ def _num_values(metadata: Any) -> int:
     return sum(group.column(k).num_values for group in groups for k in range(group.num_columns))
 
 
-def _check_alike(files: Sequence[Path], schemas: Sequence[Any]) -> None:
+def _check_alike(files: Sequence[File], schemas: Sequence[Any]) -> None:
     """Refuse shards whose columns or types differ."""
-    kinds = [sorted(zip(s.names, map(str, s.types), strict=True)) for s in schemas]
-    for file, kind in zip(files, kinds, strict=True):
-        if kind != kinds[0]:
-            raise _unlike(files[0], file)
+    for file, schema in zip(files, schemas, strict=True):
+        if _columns(schema) != _columns(schemas[0]):
+            raise unlike(files[0].name, file.name)
 
 
-def _unlike(first: Path, other: Path) -> InputError:
-    rule = f"must all have the columns, types and class names of {first.name}"
-    return refuse("paths", rule, f"got others in {other.name}", "Fix that shard.")
+def _columns(schema: Any) -> tuple[tuple[str, str], ...]:
+    """Names and types, in the order of the names."""
+    return tuple(sorted(zip(schema.names, map(str, schema.types), strict=True)))
+
+
+def unlike(first: str, other: str) -> InputError:
+    """The error for a file that does not belong to the others."""
+    rule = f"must all have the columns, types and class names of {first}"
+    return refuse("paths", rule, f"got others in {other}", "Fix that shard.")
 
 
 def _check_scores(names: Sequence[str]) -> None:
@@ -154,13 +207,16 @@ def _check_scores(names: Sequence[str]) -> None:
 
 
 def _common_header(
-    files: Sequence[Path], schemas: Sequence[Any]
+    files: Sequence[File], schemas: Sequence[Any]
 ) -> tuple[tuple[str, ...] | None, dict[str, Any]]:
     """Class names, which must agree, and the metadata that is the same in all files."""
-    headers = [io.parquet_header(file, schema) for file, schema in zip(files, schemas, strict=True)]
+    headers = [
+        io.parquet_header(Path(file.name), schema)
+        for file, schema in zip(files, schemas, strict=True)
+    ]
     classes, meta = headers[0]
     for file, (names, other) in zip(files, headers, strict=True):
         if names != classes:
-            raise _unlike(files[0], file)
+            raise unlike(files[0].name, file.name)
         meta = {key: value for key, value in meta.items() if key in other and other[key] == value}
     return classes, meta

@@ -5,7 +5,7 @@ from calibrant.study._executors import Executor, Outcome
 from calibrant.study._findings import answer, findings
 from calibrant.study._local import Local
 from calibrant.study._ray import Ray
-from calibrant.study._records import Evaluation, Run
+from calibrant.study._records import Evaluation, Run, calibrated_top
 from calibrant.study._run import Status, run_study, status
 from calibrant.study._select import Candidate, Choice, select
 from calibrant.study._spec import Study
@@ -30,6 +30,7 @@ __all__ = [
     "Trial",
     "Tuned",
     "answer",
+    "calibrated_top",
     "findings",
     "run_study",
     "select",

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from calibrant._core.checks import CalibrationWarning, InputError
 from calibrant._core.files import DAMAGE, npy_bytes, write_bytes
-from calibrant.data import Dataset, corrupt, load, load_shift, parse_shift
+from calibrant.data import GENERATED, Dataset, corrupt, load, load_shift, parse_shift
 from calibrant.io import read_array
 from calibrant.predictions import Predictions
 from calibrant.results import Store
 from calibrant.study._records import Evaluation, Run, fingerprint
-from calibrant.study._validate import GENERATED, filled
+from calibrant.study._validate import filled
 
-TEST, CALIBRATION = "test", "calibration"
+TRAIN, TEST, CALIBRATION = "train", "test", "calibration"
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 
 
@@ -87,16 +87,16 @@ def keep_logits(
 
     What is kept is not trained again; then the seconds are 0.
     """
-    wanted = (CALIBRATION, TEST, *evaluation.shifts)
-    kept = {part: _read(folder / file_name(part)) for part in wanted}
+    kept = {part: _read(folder / file_name(part)) for part in parts_of(run, evaluation)}
     if not any(p is None for p in kept.values()):
         return {part: p for part, p in kept.items() if p is not None}, 0.0
-    from calibrant.train import get_recipe, is_finished, predict, train
+    from calibrant.train import EarlyStopping, get_recipe, is_finished, predict, train
 
     start, seconds = time.perf_counter(), 0.0
     data = dataset or load(run.data, **run.data_options)
     recipe = dict(run.recipe)
-    if kept[TEST] is None or kept[CALIBRATION] is None or not is_finished(folder):
+    own = [part for part in (TEST, CALIBRATION) if part in kept]
+    if any(kept[part] is None for part in own) or not is_finished(folder):
         trained = train(
             data,
             model=run.model,
@@ -109,15 +109,30 @@ def keep_logits(
             precision=run.precision,
             out=folder,
             telemetry=run.telemetry,
+            telemetry_samples=run.telemetry_samples,
+            stop=None if run.stop is None else EarlyStopping(**run.stop),
         )
-        kept |= trained.predictions
+        kept |= {part: trained.predictions[part] for part in own}
         seconds = time.perf_counter() - start
-    for shift in evaluation.shifts:
-        if kept[shift] is None:
-            p = predict(folder, data, shift=shifted(shift, run, data))
-            p.save(folder / file_name(shift))
-            kept[shift] = p
+    for part in kept:
+        if kept[part] is None:
+            p = predict(folder, data, **_asked(part, run, data))
+            p.save(folder / file_name(part))
+            kept[part] = p
     return {part: p for part, p in kept.items() if p is not None}, seconds
+
+
+def parts_of(run: Run, evaluation: Evaluation) -> tuple[str, ...]:
+    """The parts whose predictions are needed: what is fitted to, and what is measured."""
+    training = any(map(evaluation.learns_on_training_data, evaluation.calibrators))
+    fitted_to = [TRAIN] * training + [CALIBRATION] * bool(run.calibration)
+    return *fitted_to, TEST, *evaluation.shifts
+
+
+def _asked(part: str, run: Run, data: Dataset) -> dict[str, Any]:
+    """What ``predict`` is asked for a part."""
+    own = part in (TRAIN, CALIBRATION, TEST)
+    return {"part": part} if own else {"shift": shifted(part, run, data)}
 
 
 def _keep_features(
@@ -126,18 +141,15 @@ def _keep_features(
     """What the last layer sees of each part, if some calibrator learns from that."""
     if not any(map(evaluation.from_features, evaluation.calibrators)):
         return {}
-    wanted = (CALIBRATION, TEST, *evaluation.shifts)
     found: dict[str, NDArray[np.float32]] = {}
-    for part in wanted:
+    for part in parts_of(run, evaluation):
         path = folder / f"features-{Path(file_name(part)).stem}.npy"
         kept = _read_features(path)
         if kept is None:
             from calibrant.train import extract_features
 
             data = dataset or load(run.data, **run.data_options)
-            own = part in (CALIBRATION, TEST)
-            options = {"part": part} if own else {"shift": shifted(part, run, data)}
-            kept = extract_features(folder, data, **options)
+            kept = extract_features(folder, data, **_asked(part, run, data))
             write_bytes(path, npy_bytes(kept))
         found[part] = kept
     return found
@@ -171,7 +183,10 @@ def shifted(shift: str, run: Run, data: Dataset) -> tuple[Any, Any]:
         _, corruption, level = parse_shift(name, (GENERATED,))
         return corrupt(data.x_test, corruption, level), data.y_test
     same = base.removesuffix("-generated") == run.data
-    options = json.dumps(dict(run.data_options) if same else {})
+    kept = run.data_options if same else {}
+    if base in ("imagenet-v2", "imagenet-c"):  # files that are decoded to the same size
+        kept = {name: run.data_options[name] for name in ("size",) if name in run.data_options}
+    options = json.dumps(dict(kept))
     return _loaded(name, options, fingerprint(name))
 
 
@@ -195,7 +210,7 @@ def _read(path: Path) -> Predictions | None:
 
 def file_name(part: str) -> str:
     """The name of the file that keeps the predictions of a part."""
-    if part in (CALIBRATION, TEST):
+    if part in (TRAIN, CALIBRATION, TEST):
         return f"{part}.npz"
     return f"shift-{part.replace('/', '-')}{fingerprint(part)}.npz"
 
@@ -208,8 +223,8 @@ def evaluate(
 ) -> list[dict[str, Any]]:
     """Every calibrator, fitted on the calibration samples, and every metric on the other parts.
 
-    A fitted temperature is a row of its own, as the metric ``temperature`` of the calibration
-    samples.
+    ConfidNet is trained on the training samples, and the calibration samples validate it. A fitted
+    temperature is a row of its own, as the metric ``temperature`` of the calibration samples.
     """
     place = {
         "run": run.key,
@@ -225,21 +240,35 @@ def evaluate(
         learns_from = (features or {}) if evaluation.from_features(label) else {}
         seen = {part: {"features": array} for part, array in learns_from.items()}
         if calibrator is not None:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", CalibrationWarning)
-                calibrator.fit(kept[CALIBRATION], **seen.get(CALIBRATION, {}))
+            training = evaluation.learns_on_training_data(label)
+            _fit(calibrator, kept, seen, on=TRAIN if training else CALIBRATION)
         found = getattr(calibrator, "temperature_", None)
         if found is not None:
             rows.append({**here, "part": CALIBRATION, "metric": "temperature", "value": found})
         for part, p in kept.items():
-            if part == CALIBRATION:
+            if part in (TRAIN, CALIBRATION):
                 continue
-            after = p if calibrator is None else calibrator.transform(p, **seen.get(part, {}))
             rows += [
                 {**here, "part": part, "metric": name, "value": value}
-                for name, value in evaluation.values(after).items()
+                for name, value in evaluation.values_after(
+                    calibrator, p, seen.get(part, {})
+                ).items()
             ]
     return rows
+
+
+def _fit(
+    calibrator: Any, kept: Mapping[str, Predictions], seen: Mapping[str, Any], *, on: str
+) -> None:
+    """Fit a calibrator on a part; what is fixed beforehand needs none."""
+    if on not in kept:
+        return
+    options = dict(seen.get(on, {}))
+    if on == TRAIN and CALIBRATION in kept:
+        options["validation"] = kept[CALIBRATION], seen[CALIBRATION]["features"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)
+        calibrator.fit(kept[on], **options)
 
 
 def described(evaluation: Evaluation) -> dict[str, Any]:
@@ -249,6 +278,7 @@ def described(evaluation: Evaluation) -> dict[str, Any]:
         "shift_files": [file_name(shift) for shift in evaluation.shifts],
         "metrics": {label: dict(spec) for label, spec in evaluation.metrics.items()},
         "calibrators": {label: dict(spec) for label, spec in evaluation.calibrators.items()},
+        "protocols": evaluation.protocols,
     }
 
 
@@ -259,6 +289,6 @@ def is_complete(facts: Mapping[str, Any] | None, asked: Mapping[str, Any]) -> bo
     held = facts.get("evaluation", {})
     return set(held.get("shift_files", ())) >= set(asked["shift_files"]) and all(
         held.get(kind, {}).get(label) == spec
-        for kind in ("metrics", "calibrators")
+        for kind in ("metrics", "calibrators", "protocols")
         for label, spec in asked[kind].items()
     )

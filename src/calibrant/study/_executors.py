@@ -12,7 +12,7 @@ from calibrant.study._records import Evaluation, Run
 
 
 class Outcome(StrEnum):
-    """What became of a run that an executor was given."""
+    """The outcome of a run that was given to an executor."""
 
     DONE = "done"
     ELSEWHERE = "elsewhere"
@@ -27,9 +27,9 @@ class Executor(Protocol):
     def work(
         self, runs: Sequence[Run], evaluation: Evaluation, store: Store
     ) -> Generator[tuple[Run, Outcome], None, None]:
-        """Execute runs; yield each with what became of it."""
+        """Execute runs; yield each with its outcome."""
         ...
 
     def processes(self, folder: Path) -> int | None:
-        """How many runs are worked on at once; None where that is not known."""
+        """Number of runs executed at once; None if unknown."""
         ...

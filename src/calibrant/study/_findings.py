@@ -10,19 +10,18 @@ import numpy as np
 import pyarrow as pa
 
 from calibrant._core.checks import refuse
-from calibrant._core.formatting import natural_order, show, show_p
-from calibrant.metrics import METRICS
-from calibrant.metrics._registry import CALIBRATION_ERROR, LOG_LOSS
+from calibrant._core.formatting import natural_order, show, show_p_equation
+from calibrant.calibrators import UNCALIBRATED
+from calibrant.metrics import CALIBRATION_ERROR, LOG_LOSS, METRICS
 from calibrant.results import RunComparison, compare_runs, summarise_runs
 from calibrant.study._execute import TEST
-from calibrant.study._records import NONE
 from calibrant.study._spec import Study
 
 SURE = 0.05
 SPOKEN_OF = (CALIBRATION_ERROR, LOG_LOSS)
-Pair = tuple[str, str]  # objective and calibrator
-Place = tuple[str, str]  # data and network
-Values = Mapping[Pair, Mapping[int, float]]  # by seed
+Method = tuple[str, str]  # objective and calibrator
+DataModel = tuple[str, str]  # data and network
+Values = Mapping[Method, Mapping[int, float]]  # by seed
 
 
 def answer(study: Study, table: pa.Table) -> str:
@@ -41,7 +40,7 @@ def answer(study: Study, table: pa.Table) -> str:
     return "\n".join(lines)
 
 
-def findings(table: pa.Table, study: Study | None = None) -> dict[Place, list[str]]:
+def findings(table: pa.Table, study: Study | None = None) -> dict[DataModel, list[str]]:
     r"""Sentences on the best result for each data set and network, and how certain it is.
 
     The best is compared with the next best by a t-test over seeds, paired where both have the same
@@ -65,7 +64,7 @@ def findings(table: pa.Table, study: Study | None = None) -> dict[Place, list[st
     """
     rows = table.to_pylist() if study is None else _of_study(study, table.to_pylist())
     baseline = None if study is None else study.runs[0].name
-    places: dict[Place, dict[tuple[str, str], dict[Pair, dict[int, float]]]] = {}
+    places: dict[DataModel, dict[tuple[str, str], dict[Method, dict[int, float]]]] = {}
     for row in rows:
         parts = places.setdefault((row["data"], row["model"]), {})
         if row["metric"] not in SPOKEN_OF:
@@ -85,7 +84,7 @@ def findings(table: pa.Table, study: Study | None = None) -> dict[Place, list[st
 
 
 def _of_study(study: Study, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the study asks for; the folder may hold older runs, and more of its own."""
+    """The rows that belong to the study; the folder may hold others."""
     keys, parts = {run.key for run in study.runs}, {TEST, *study.evaluation.shifts}
     calibrators = study.evaluation.calibrators
     return [
@@ -98,12 +97,12 @@ def _of_study(study: Study, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _sentences(places: Mapping[tuple[str, str], Values], baseline: str | None) -> list[str]:
     ece = {part: values for (part, metric), values in places.items() if metric == CALIBRATION_ERROR}
     test = ece.pop(TEST, {})
-    raw = {pair: values for pair, values in test.items() if pair[1] == NONE}
-    repaired = {pair: values for pair, values in test.items() if pair[1] != NONE}
+    raw = {pair: values for pair, values in test.items() if pair[1] == UNCALIBRATED}
+    calibrated = {pair: values for pair, values in test.items() if pair[1] != UNCALIBRATED}
     nll = places.get((TEST, LOG_LOSS), {})
     asked = [
         ("Without post-hoc calibration", CALIBRATION_ERROR, raw),
-        ("With post-hoc calibration", CALIBRATION_ERROR, repaired),
+        ("With post-hoc calibration", CALIBRATION_ERROR, calibrated),
         ("Of all", LOG_LOSS, nll),
         *((f"On {part}", CALIBRATION_ERROR, ece[part]) for part in sorted(ece, key=natural_order)),
     ]
@@ -142,8 +141,8 @@ def _mean(seeds: Mapping[int, float]) -> float:
     return math.fsum(seeds.values()) / len(seeds)
 
 
-def _named(pair: Pair) -> str:
-    return pair[0] if pair[1] == NONE else f"{pair[0]} with {pair[1]}"
+def _named(pair: Method) -> str:
+    return pair[0] if pair[1] == UNCALIBRATED else f"{pair[0]} with {pair[1]}"
 
 
 def _shown(metric: str, seeds: Mapping[int, float]) -> str:
@@ -156,16 +155,15 @@ def _shown(metric: str, seeds: Mapping[int, float]) -> str:
 
 
 def _sure(first: Mapping[int, float], other: Mapping[int, float]) -> str:
-    """How sure it is that one is lower than the other."""
+    """Whether the difference is significant, in words."""
     found, paired = _compared(first, other)
     if math.isnan(found.p_value):
         return "one seed is not enough to compare"
     judged = "significant" if found.p_value < SURE else "may be chance"
-    p = show_p(found.p_value)
     how = f"paired over {len(first)} seeds"
     if not paired:
         how = f"{len(first)} against {len(other)} seeds, not paired"
-    return f"{judged}: p {p if p.startswith('<') else f'= {p}'}, {how}"
+    return f"{judged}: {show_p_equation(found.p_value)}, {how}"
 
 
 def _compared(first: Mapping[int, float], other: Mapping[int, float]) -> tuple[RunComparison, bool]:

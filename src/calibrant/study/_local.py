@@ -9,15 +9,16 @@ from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from calibrant._core.arrays import num_threads
 from calibrant._core.checks import CalibrationWarning, InputError, check_count
 from calibrant._core.files import read_json, write_bytes
+from calibrant._core.processes import Worker, WorkerDied, answered, crew
 from calibrant.results import Store
 from calibrant.study._execute import StudyError, execute
 from calibrant.study._executors import Outcome
-from calibrant.study._processes import Worker, WorkerDied, answered, crew
 from calibrant.study._records import Evaluation, Run
 from calibrant.study._sharing import share, shared
 
@@ -48,14 +49,14 @@ class Local:
     def work(
         self, runs: Sequence[Run], evaluation: Evaluation, store: Store
     ) -> Generator[tuple[Run, Outcome], None, None]:
-        """Execute the runs; yields each with what became of it."""
+        """Execute the runs; yields each with its outcome."""
         with store.alone("setup"):
             by_data = {run.data_key: share(run, store.folder / "shared") for run in _one_each(runs)}
             workers, threads = self._size(runs, by_data, store)
         tasks = _Tasks(evaluation, store, by_data, threads)
         left = list(runs)
         for attempt in range(ATTEMPTS):
-            # Those whose process died try again one at a time: together they may need too much.
+            # Runs whose process died are retried one at a time: memory may not suffice for all.
             left = yield from tasks.drain(left, 1 if attempt else workers)
         for run in left:
             yield run, Outcome.DIED
@@ -63,7 +64,7 @@ class Local:
     def _size(
         self, runs: Sequence[Run], by_data: Mapping[str, Path | None], store: Store
     ) -> tuple[int, int]:
-        """Workers and threads: as given, else as this folder was begun with, else by a probe."""
+        """Workers and threads: as given, else as used before in this folder, else by benchmark."""
         if self.workers is not None and self.threads is not None:
             return self.workers, self.threads
         found = _begun_with(store.folder)
@@ -73,13 +74,23 @@ class Local:
         return self.workers or found[0], self.threads or found[1]
 
     def processes(self, folder: Path) -> int | None:
-        """How many work on a folder: as given, else as it was begun with; None before that."""
+        """Number of workers: as given, else those used before in this folder, else None."""
         found = _begun_with(folder) if self.workers is None else (self.workers, 1)
         return None if found is None else found[0]
 
 
+def _worker(threads: int) -> Worker:
+    return Worker("calibrant.study._preload", partial(_use_threads, threads))
+
+
+def _use_threads(threads: int) -> None:
+    import torch
+
+    torch.set_num_threads(threads)
+
+
 def _begun_with(folder: Path) -> tuple[int, int] | None:
-    """Workers and threads that a probe found for a folder."""
+    """Workers and threads chosen before for a folder."""
     try:
         workers, threads = read_json(folder / SIZE_FILE)
         Local(workers, threads)
@@ -90,7 +101,7 @@ def _begun_with(folder: Path) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class _Tasks:
-    """What the workers of a study have in common."""
+    """What the workers of a study share."""
 
     evaluation: Evaluation
     store: Store
@@ -106,7 +117,7 @@ class _Tasks:
         with crew() as workers:
             while todo or any(worker.task for worker in workers):
                 while todo and len(workers) < count:
-                    workers.append(Worker(self.threads))
+                    workers.append(_worker(self.threads))
                     self._give(workers[-1], todo.popleft())
                 for worker in answered([worker for worker in workers if worker.task]):
                     run = worker.task
@@ -135,7 +146,7 @@ class _Tasks:
 def _task(
     run: Run, evaluation: Evaluation, folder: Path, data: Path | None
 ) -> tuple[bool, list[str]]:
-    """Execute a run: whether it was ours, and what it warned of."""
+    """Execute a run; return whether it was ours, and its warnings."""
     dataset = None if data is None else shared(data)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CalibrationWarning)
@@ -157,14 +168,14 @@ def probe(run: Run, data: Path | None) -> tuple[int, int]:
     if cores == 1 or data is None:
         return cores, 1
     with crew() as workers:
-        workers.append(Worker(1))
+        workers.append(_worker(1))
         seconds = []
         for threads in (1, cores):
             workers[0].give(run, _time_steps, run, data, threads)
             answered(workers)
             try:
                 seconds.append(workers[0].answer())
-            except (InputError, RuntimeError, WorkerDied):  # the run itself will say what is wrong
+            except (InputError, RuntimeError, WorkerDied):  # the run itself will raise the error
                 return cores, 1
     one, every = seconds
     return (1, cores) if every * cores < one else (cores, 1)

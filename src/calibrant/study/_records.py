@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from calibrant.calibrators import Calibrator, ConfidNet, TrustScore, make_calibrator
+from calibrant._core.import_paths import is_import_path, source_hash
+from calibrant.calibrators import UNCALIBRATED, Calibrator, ConfidNet, TrustScore, make_calibrator
 from calibrant.data._folder import own_path
 from calibrant.metrics import get_metric
 from calibrant.predictions import Confidences, Predictions
 
-NONE = "none"
-# These learn from what the last layer of the network sees, so the features are kept for them.
+PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*(?![\w=])")  # not an option, as in focal:gamma=3
+LATER = ("telemetry_samples", "stop", "sources")  # settings of a run that 0.2.0 did not have
+# These are fitted to the input of the last layer, so these features are stored.
+CONFIDNET = "confidnet"
 FROM_FEATURES: dict[str, type[ConfidNet | TrustScore]] = {
-    "confidnet": ConfidNet,
+    CONFIDNET: ConfidNet,
     "trust_score": TrustScore,
 }
 
@@ -28,7 +32,9 @@ class Run:
     """One training run: everything that determines its weights, and a label for its objective.
 
     Two runs with the same ``key`` are the same run, in every study. ``fingerprint`` is the hash of
-    the user's own data file, so that a changed file is another run.
+    the user's own data file, so that a changed file is another run. ``calibration`` is a number, a
+    fraction or "dev"; ``stop`` holds the options of ``EarlyStopping``; ``sources`` are hashes of
+    the user's own code, so that changed code is another run.
     """
 
     data: str
@@ -38,17 +44,26 @@ class Run:
     recipe: Mapping[str, Any]
     data_options: Mapping[str, Any] = field(default_factory=dict)
     model_options: Mapping[str, Any] = field(default_factory=dict)
-    calibration: float = 0.2
+    calibration: float | str = 0.2
     train_size: int | None = None
     precision: str = "fp32"
     telemetry: bool = False
     fingerprint: str = ""
     label: str = ""
+    telemetry_samples: int | None = None
+    stop: Mapping[str, Any] | None = None
+    sources: str = ""
 
     @cached_property
     def key(self) -> str:
-        """Sixteen hexadecimal digits of the sha256 of everything but the label."""
+        """Sixteen hexadecimal digits of the sha256 of everything but the label.
+
+        Settings that came later count only where they are set, so that older runs keep their keys.
+        """
         facts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "label"}
+        for name in LATER:
+            if not facts[name]:
+                del facts[name]
         text = json.dumps(facts, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -83,20 +98,58 @@ class Evaluation:
         name = spec.pop("name")
         if name in FROM_FEATURES:
             return FROM_FEATURES[name](**spec)
-        return None if name == NONE else make_calibrator(name, spec)
+        return None if name == UNCALIBRATED else make_calibrator(name, spec)
 
     def from_features(self, label: str) -> bool:
         """Whether a calibrator learns from features."""
         return self.calibrators[label]["name"] in FROM_FEATURES
 
+    def learns_on_training_data(self, label: str) -> bool:
+        """Whether a calibrator is trained where the network was, and the hold-out validates it."""
+        return bool(self.calibrators[label]["name"] == CONFIDNET)
+
+    def needs_samples(self, label: str) -> bool:
+        """Whether a calibrator must be fitted to samples held out."""
+        made = self.make(label)
+        fixed = made is None or bool(made.is_fitted)
+        return not fixed and not self.learns_on_training_data(label)
+
     def joined(self, held: Mapping[str, Any]) -> Evaluation:
-        """Add what a result file already holds, so that results only grow."""
+        """Add what a result file already contains, so that no result is lost."""
         shifts = [*self.shifts, *(s for s in held.get("shifts", ()) if s not in self.shifts)]
         return Evaluation(
             {**held.get("calibrators", {}), **self.calibrators},
             {**held.get("metrics", {}), **self.metrics},
             tuple(shifts),
         )
+
+    @property
+    def protocols(self) -> dict[str, str]:
+        """How some calibrators are fitted and scored, where an older version did otherwise."""
+        found = {}
+        for label in self.calibrators:
+            if self.learns_on_training_data(label):
+                found[label] = "trained on the training samples"
+            elif is_top_label(self.make(label)):
+                found[label] = "top-label metrics of the predicted class"
+        return found
+
+    def values_after(
+        self, calibrator: Any, p: Predictions, seen: Mapping[str, Any]
+    ) -> dict[str, float]:
+        """Every metric after a calibrator; ``seen`` are the features, if it needs some.
+
+        Of one that calibrates the confidence of the predicted class only (histogram binning),
+        metrics of this confidence take it as it is and leave the prediction alone: that is the
+        quantity of wang2021. Metrics of all classes take the probabilities, in which another class
+        may come first.
+        """
+        if calibrator is None:
+            return self.values(p)
+        found = self.values(calibrator.transform(p, **seen))
+        if is_top_label(calibrator):
+            found |= self.values(calibrated_top(calibrator, p))
+        return found
 
     def values(self, p: Predictions | Confidences) -> dict[str, float]:
         """Every metric by label; of confidences those that need no more than these."""
@@ -108,12 +161,33 @@ class Evaluation:
         return found
 
 
+def is_top_label(calibrator: Any) -> bool:
+    """Whether a calibrator has a confidence of its own for the class that the model predicts."""
+    return hasattr(calibrator, "confidences") and bool(calibrator.target == "top")
+
+
+def calibrated_top(calibrator: Any, p: Predictions) -> Predictions | Confidences:
+    """What top-label metrics see after a fitted calibrator: the class that the model predicts.
+
+    The confidences of histogram binning and scaling-binning, else the transformed predictions.
+    """
+    after: Predictions | Confidences
+    after = calibrator.confidences(p) if is_top_label(calibrator) else calibrator.transform(p)
+    return after
+
+
 def without_name(table: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in table.items() if key != "name"}
 
 
+def sources_of(*names: str) -> str:
+    """Hashes of the files that the import paths in some names refer to; "" if there are none."""
+    paths = [path for name in names for path in PATH.findall(name) if is_import_path(path)]
+    return " ".join(filter(None, map(source_hash, dict.fromkeys(paths))))
+
+
 def fingerprint(name: str) -> str:
-    """Hash of a file of the user's own, "" for a data set by name or a file that is not here."""
+    """Hash of a user's data file; "" for a named data set or a missing file."""
     if not name.endswith(".npz") or not (path := own_path(name)).is_file():
         return ""
     facts = path.stat()

@@ -40,7 +40,7 @@ class Status:
         return sum(value == state for value in self.states.values())
 
     def time_left(self, workers: int) -> float | None:
-        """Seconds until the rest is done by so many workers, None before anything is known."""
+        """Estimated seconds until all runs are done; None before any has finished."""
         rest = self.count("missing") + self.count("running")
         if not self.seconds:
             return None
@@ -48,7 +48,7 @@ class Status:
 
 
 def status(study: Study, out: str | Path) -> Status:
-    """Look at the results of a study."""
+    """Status of the results of a study."""
     return _look(study, Store(out))[0]
 
 
@@ -101,11 +101,11 @@ def run_study(
         Called after every run.
     """
     store = Store(out)
-    with resumable():
+    with resumable(lambda: _finished(_results(study, store), len(study.runs))):
         store.sweep()
         now, labels = _look(study, store)
         wanted = ("missing", "running", "failed") if retry else ("missing", "running")
-        # Seed by seed, so that a study stopped in the middle compares like with like.
+        # Seed by seed, so that an interrupted study has the same seeds for every setting.
         runs = sorted(study.runs, key=lambda run: run.seed)
         todo = list({r.key: r for r in runs if now.states[r.key] in wanted}.values())
         if todo:
@@ -115,12 +115,21 @@ def run_study(
             while any(store.claimed(run.key) for run in elsewhere):
                 time.sleep(0.5)
             if elsewhere:
-                # What the other driver left, if it was stopped, is ours now; what failed there
+                # Runs that a stopped driver left are ours now; what failed there
                 # has failed.
                 return run_study(study, out, executor=executor, report=report)
             now, labels = _look(study, store)
         _relabel(study, store, labels)
         return now
+
+
+def _results(study: Study, store: Store) -> int:
+    """How many runs have a result, before anyone has looked into it."""
+    return sum(store.result_path(run.key).exists() for run in study.runs)
+
+
+def _finished(done: int, total: int) -> str:
+    return f"{done} of {total} runs finished"
 
 
 def _work(
@@ -135,8 +144,7 @@ def _work(
     states, seconds, elsewhere = dict(now.states), list(now.seconds), []
 
     def progress() -> str:
-        done = list(states.values()).count("done")
-        return f"{done} of {len(states)} runs finished"
+        return _finished(list(states.values()).count("done"), len(states))
 
     try:
         with resumable(progress), closing(executor.work(todo, study.evaluation, store)) as found:
@@ -175,8 +183,8 @@ def _stopped_by(error: OSError, store: Store) -> str:
 def _relabel(study: Study, store: Store, held: Mapping[str, str]) -> None:
     """Give the finished runs the labels of this study, if ``held`` are others.
 
-    Another study may call the same runs otherwise. One driver relabels at a time, all of its runs,
-    so that a folder does not end with a mixture.
+    Another study may label the same runs differently. One driver at a time relabels all of its
+    runs, so that a folder does not end with a mixture.
     """
     if all(study.labels[key] == label for key, label in held.items()):
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,24 +13,22 @@ from numpy.typing import NDArray
 
 from calibrant import metrics
 from calibrant._core.checks import CalibrationWarning, check_choice, is_number, refuse
-from calibrant._core.formatting import show
-from calibrant.calibrators import Calibrator
-from calibrant.calibrators._composite import out_of_fold
-from calibrant.metrics import default_metrics
-from calibrant.metrics._registry import (
+from calibrant._core.formatting import show, show_p_equation
+from calibrant.calibrators import DEFAULT_FOLDS, Calibrator, out_of_fold
+from calibrant.metrics import (
     ACCURACY,
     BRIER_SCORE,
     CALIBRATION_ERROR,
     LOG_LOSS,
     RANKING,
+    default_metrics,
 )
 from calibrant.predictions import Predictions
 from calibrant.results import RunComparison, Store, compare_runs, pareto_front
-from calibrant.study._execute import CALIBRATION, TEST, evaluate, file_name
+from calibrant.study._execute import CALIBRATION, TEST, file_name
 from calibrant.study._records import Evaluation, Run
 from calibrant.study._spec import Study
 
-FOLDS = 5
 JUDGED = default_metrics("train")
 SCORES = (LOG_LOSS, BRIER_SCORE)
 
@@ -58,7 +56,7 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """What it is called in words."""
+        """Objective and calibrator, in words."""
         return f"{self.objective} with {self.calibrator}"
 
 
@@ -77,9 +75,10 @@ class Choice:
 
     def __str__(self) -> str:
         best, test = self.best, self.best.test
+        score = f"{self.score} {show(best.score, percent=False)}"
         lines = [
             f"{best.data}, {best.model}: choose {best.name}.",
-            f"Cross-fitted validation {self.score} {best.score:.4f}, the lowest of the "
+            f"Cross-fitted validation {score}, the lowest of the "
             f"combinations within {100 * self.within:g} % of the best accuracy "
             f"({len(self.candidates)} combinations in total; {self.seeds} complete).",
             _sure(self),
@@ -106,11 +105,13 @@ def _sure(choice: Choice) -> str:
     if choice.runner_up is None or choice.comparison is None:
         return "There is no runner-up."
     gap, p = choice.comparison.difference, choice.comparison.p_value
-    text = f"Against the runner-up, {choice.runner_up.name}: {-gap:.4f} lower"
+    text = f"Against the runner-up, {choice.runner_up.name}: {show(-gap, percent=False)} lower"
     if math.isnan(p):
         return f"{text}; with one seed the uncertainty is unknown. Add seeds."
     judged = "significant" if p < 0.05 else "may be chance"  # noqa: PLR2004
-    return f"{text}, {judged} (paired over {choice.comparison.count_a} seeds, p = {p:.3f})."
+    return (
+        f"{text}, {judged} (paired over {choice.comparison.count_a} seeds, {show_p_equation(p)})."
+    )
 
 
 def select(
@@ -133,11 +134,19 @@ def select(
     """
     check_choice("score", score, SCORES)
     check_within("within", within)
+    check_validation(study.runs)
     store = Store(out)
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in study.runs:
         groups.setdefault((run.data, run.model), []).append(run)
     return [_choose(runs, study.evaluation, store, score, within) for runs in groups.values()]
+
+
+def check_validation(runs: Sequence[Run]) -> None:
+    """Reject a study without validation samples."""
+    if not all(run.calibration for run in runs):
+        rule, advice = "must be above 0, to choose on these samples", "Try calibration = 0.1."
+        raise refuse("calibration", rule, "got 0", advice)
 
 
 def check_within(name: str, value: float) -> float:
@@ -189,7 +198,7 @@ def _choose(
 
 
 def _complete(runs: Sequence[Run], store: Store) -> set[int]:
-    """Seeds of which every run is finished: only those compare like with like."""
+    """Seeds for which every run has finished; only these are compared."""
     missing = {run.seed for run in runs if store.facts(run.key) is None}
     return {run.seed for run in runs} - missing
 
@@ -203,32 +212,31 @@ def _candidates(
         folder = store.run_folder(run.key)
         parts = {part: Predictions.load(folder / file_name(part)) for part in (CALIBRATION, TEST)}
         kept.append((run, parts))
-    # What learns from features gives no probabilities, so no score to choose by.
+    # Calibrators that use features give no probabilities, so they have no score.
     usable = {k: v for k, v in evaluation.calibrators.items() if not evaluation.from_features(k)}
     only = Evaluation(usable, {name: {"name": name} for name in JUDGED}, ())
-    tested = [row for run, parts in kept for row in evaluate(run, only, parts)]
     found = []
     for label in usable:
         after = [_cross_fitted(only, label, parts[CALIBRATION]) for _, parts in kept]
-        validation = {n: float(np.mean([getattr(metrics, n)(p) for p in after])) for n in JUDGED}
-        test = {
-            name: float(
-                np.mean(
-                    [
-                        row["value"]
-                        for row in tested
-                        if row["calibrator"] == label
-                        and row["metric"] == name
-                        and row["part"] == TEST
-                    ]
-                )
-            )
-            for name in JUDGED
-        }
+        tested = [_applied(only, label, parts) for _, parts in kept]
+        validation, test = (
+            {name: float(np.mean([getattr(metrics, name)(p) for p in sets])) for name in JUDGED}
+            for sets in (after, tested)
+        )
         scores = np.array([getattr(metrics, score)(p) for p in after])
         run = runs[0]
         found.append(Candidate(run.data, run.model, run.name, label, scores, validation, test))
     return found
+
+
+def _applied(evaluation: Evaluation, label: str, parts: Mapping[str, Predictions]) -> Predictions:
+    """Test predictions after a calibrator fitted on validation, as they would be deployed."""
+    calibrator = evaluation.make(label)
+    if not isinstance(calibrator, Calibrator):
+        return parts[TEST]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)
+        return calibrator.fit(parts[CALIBRATION]).transform(parts[TEST])
 
 
 def _cross_fitted(evaluation: Evaluation, label: str, p: Predictions) -> Predictions:
@@ -237,4 +245,4 @@ def _cross_fitted(evaluation: Evaluation, label: str, p: Predictions) -> Predict
         return p
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
-        return out_of_fold(calibrator, p, None, FOLDS, seed=0)
+        return out_of_fold(calibrator, p, None, DEFAULT_FOLDS, seed=0)

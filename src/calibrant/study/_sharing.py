@@ -15,13 +15,13 @@ from calibrant.data import Dataset, load
 from calibrant.study._records import Run
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
-VECTORS = "vectors"
+MORE = ("vectors", "x_dev", "y_dev")  # optional entries of a data set
 
 
 def share(run: Run, folder: Path) -> Path | None:
     """Write the arrays of a run's data set to a folder; None if they are not plain arrays.
 
-    What is there is kept if it is the same, and written again if it is damaged.
+    Existing files are kept if they match, and rewritten if they are damaged.
     """
     data = load(run.data, **run.data_options)
     if not isinstance(data.x_train, np.ndarray):
@@ -31,8 +31,7 @@ def share(run: Run, folder: Path) -> Path | None:
     for left in target.glob(f".*{TEMPORARY}"):
         left.unlink(missing_ok=True)
     arrays = {name: getattr(data, name) for name in ARRAYS}
-    if VECTORS in data.meta:
-        arrays[VECTORS] = data.meta[VECTORS]
+    arrays |= {name: data.meta[name] for name in MORE if name in data.meta}
     for name, array in arrays.items():
         if not _holds(target, name, array):
             write_bytes(_path(target, name), npy_bytes(array))
@@ -72,8 +71,7 @@ def shared(folder: Path) -> Dataset:
     facts = read_json(folder / "facts.json")
     arrays: dict[str, Any] = {name: _mapped(folder, name) for name in ARRAYS}
     meta = {"vocabulary_size": facts["vocabulary_size"]}
-    if _path(folder, VECTORS).exists():
-        meta[VECTORS] = _mapped(folder, VECTORS)
+    meta |= {name: _mapped(folder, name) for name in MORE if _path(folder, name).exists()}
     return Dataset(
         facts["name"], facts["kind"], **arrays, classes=tuple(facts["classes"]), meta=meta
     )

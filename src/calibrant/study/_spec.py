@@ -13,15 +13,22 @@ from typing import Any
 
 from calibrant._core.checks import InputError, check_count, near_name, refuse
 from calibrant._core.files import read_text
-from calibrant.calibrators import CALIBRATORS
+from calibrant.calibrators import CALIBRATORS, UNCALIBRATED
 from calibrant.metrics import default_metrics, get_metric
 from calibrant.predictions import Predictions
-from calibrant.study._records import FROM_FEATURES, NONE, Evaluation, Run, fingerprint, without_name
+from calibrant.study._records import (
+    FROM_FEATURES,
+    Evaluation,
+    Run,
+    fingerprint,
+    sources_of,
+    without_name,
+)
 from calibrant.study._validate import check_data, check_shifts, check_training, filled, placeholders
 
-# A study file of hundreds of lines has a tenth of this; a chain of files seldom has three.
+# Study files of hundreds of lines have a tenth of this; chains rarely have three files.
 MOST_BYTES, MOST_FILES, MOST_RUNS = 1 << 18, 20, 100_000
-# Python's reader of TOML takes time that grows with the square of the parts of a dotted key.
+# The time of Python's TOML reader grows quadratically with the parts of a dotted key.
 MOST_DOTS = 500
 
 
@@ -40,12 +47,17 @@ class Study:
     name: str
     runs: tuple[Run, ...]
     evaluation: Evaluation
-    tune: Mapping[str, Any] | None = None
+    tune: Mapping[str, Any] | list[Mapping[str, Any]] | None = None
 
     @cached_property
     def labels(self) -> dict[str, str]:
         """What tables call the objective of each run, by key."""
         return {run.key: run.name for run in self.runs}
+
+    @property
+    def tunings(self) -> list[Any]:
+        """The tables of coefficients to tune, one per objective; [None] if there is none."""
+        return list(self.tune) if isinstance(self.tune, list) and self.tune else [self.tune]
 
     @classmethod
     def load(cls, path: str | Path, *, training: bool = True) -> Study:
@@ -85,6 +97,8 @@ class Study:
             "train_size",
             "precision",
             "telemetry",
+            "telemetry_samples",
+            "stop",
             "calibrators",
             "shifts",
             "metrics",
@@ -93,7 +107,10 @@ class Study:
         for key in config:
             if key not in known:
                 raise refuse("study", f"has no setting {key!r}", None, near_name(key, known))
-        defaults = {"calibrators": [NONE, "temperature"], "metrics": default_metrics("panel")}
+        defaults = {
+            "calibrators": [UNCALIBRATED, "temperature"],
+            "metrics": default_metrics("panel"),
+        }
         config = {**defaults, **config}
         for needed in ("data", "models", "objectives", *defaults):
             if not config.get(needed):
@@ -110,6 +127,7 @@ class Study:
         if training:
             check_training(runs)
         _check_labels(runs)
+        _check_held_out(runs, evaluation)
         return cls(config.get("name", "study"), tuple(runs), evaluation, config.get("tune"))
 
 
@@ -136,8 +154,10 @@ def _read(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 def _runs(config: Mapping[str, Any]) -> list[Run]:
     """Every combination of data, network, objective and seed."""
-    names = ("calibration", "train_size", "precision", "telemetry")
+    names = ("calibration", "train_size", "precision", "telemetry", "telemetry_samples")
     shared = {name: config[name] for name in names if name in config}
+    if config.get("stop") is not None:
+        shared["stop"] = _stop(config["stop"])
     if not isinstance(shared.get("telemetry", False), bool):
         rule, got = "must be true or false", f"got {shared['telemetry']!r}"
         raise refuse("telemetry", rule, got, "Try telemetry = true.")
@@ -159,6 +179,7 @@ def _runs(config: Mapping[str, Any]) -> list[Run]:
                 "model_options": without_name(model),
                 "seed": seed,
                 "fingerprint": fingerprint(data["name"]),
+                "sources": sources_of(data["name"], model["name"], method["objective"]),
                 **method,
                 "recipe": {"name": "quick", **recipe, **method.get("recipe", {})},
             }
@@ -182,6 +203,15 @@ def _recipe(value: Any) -> dict[str, Any]:
         rule, advice = "must be a name or a table", 'Try {name = "cifar", epochs = 20}.'
         raise refuse("recipe", rule, f"got {value!r}", advice)
     return dict(value)
+
+
+def _stop(value: Any) -> dict[str, Any]:
+    """Criterion and patience of early stopping; a name alone is the criterion."""
+    table = {"by": value} if isinstance(value, str) else value
+    if not isinstance(table, Mapping) or not table.keys() <= {"by", "patience"}:
+        rule, advice = "must be a criterion or a table", 'Try {by = "accuracy", patience = 10}.'
+        raise refuse("stop", rule, f"got {value!r}", advice)
+    return dict(table)
 
 
 def _tables(setting: str, values: Any) -> list[dict[str, Any]]:
@@ -275,13 +305,13 @@ def _calibrators(values: Any) -> dict[str, Mapping[str, Any]]:
     for value in _tables("calibrators", values):
         label = _label("calibrators", value.pop("label", value["name"]))
         name = value["name"]
-        known = [NONE, *CALIBRATORS, *FROM_FEATURES]
+        known = [UNCALIBRATED, *CALIBRATORS, *FROM_FEATURES]
         if name not in known:
             raise refuse("calibrators", "must be known", f"got {name!r}", near_name(name, known))
         if label in found:
             rule = "must have different labels"
             raise refuse("calibrators", rule, f"got {label!r} twice", 'Add label = "…".')
-        if name == NONE and len(value) > 1:
+        if name == UNCALIBRATED and len(value) > 1:
             raise refuse("calibrators none", "must have no options", f"got {value}", "Drop them.")
         found[label] = value
         try:
@@ -294,6 +324,19 @@ def _calibrators(values: Any) -> dict[str, Mapping[str, Any]]:
         except InputError as error:
             raise InputError(f"In the calibrator {label!r}, {error}") from None
     return found
+
+
+def _check_held_out(runs: Sequence[Run], evaluation: Evaluation) -> None:
+    """Reject what needs calibration samples where none are held out."""
+    if all(run.calibration for run in runs):
+        return
+    if any(run.stop is not None for run in runs):
+        rule, advice = "needs calibration samples", "Hold out some: calibration = 0.1."
+        raise refuse("stop", rule, "got calibration = 0", advice)
+    for label in evaluation.calibrators:
+        if evaluation.needs_samples(label):
+            rule, advice = "must be above 0 for what is fitted", 'Try calibrators = ["none"].'
+            raise refuse("calibration", rule, f"got 0 and the calibrator {label!r}", advice)
 
 
 def _check_labels(runs: Sequence[Run]) -> None:

@@ -19,21 +19,26 @@ from calibrant._core.checks import (
     refuse,
 )
 from calibrant._core.extras import has_package
-from calibrant.data import SHIFTS, parse_shift
+from calibrant.data import GENERATED, SHIFTS, parse_shift
+from calibrant.data._splits import DEV
 
 if TYPE_CHECKING:
     from calibrant.study._records import Run
 
 LONGEST = 1_000  # characters of a template, and of what is put into it
-GENERATED = "generated"  # corruptions of the run's own test images
 
 
 def check_data(runs: Sequence[Run]) -> None:
     """Reject invalid data sets, options and part sizes."""
     for run in _distinct(runs, "data", "data_options"):
         data.check(run.data, dict(run.data_options))
+    for run in _distinct(runs, "telemetry_samples"):
+        if run.telemetry_samples is not None:
+            size = run.telemetry_samples
+            check_count("telemetry_samples", size, least=1, most=10**12, example=5000)
     for run in _distinct(runs, "calibration", "train_size"):
-        check_share_or_count("calibration", run.calibration, example=0.2)
+        if run.calibration != DEV:
+            check_share_or_count("calibration", run.calibration, example=0.2, least=0)
         if run.train_size is not None:
             check_count("train_size", run.train_size, least=1, most=10**12, example=1000)
 
@@ -58,7 +63,7 @@ def check_training(runs: Sequence[Run]) -> None:
     if not has_package("torch"):
         return
     from calibrant import models
-    from calibrant.train import get_recipe
+    from calibrant.train import EarlyStopping, get_recipe
     from calibrant.train._precision import CHOICES
 
     for run in _distinct(runs, "objective"):
@@ -67,6 +72,8 @@ def check_training(runs: Sequence[Run]) -> None:
         get_recipe(**run.recipe)
     for run in _distinct(runs, "precision"):
         check_choice("precision", run.precision, CHOICES)
+    for run in _distinct(runs, "stop"):
+        EarlyStopping(**(run.stop or {}))
     for run in _distinct(runs, "model", "model_options"):
         models.check(run.model, run.model_options)
 
@@ -105,7 +112,7 @@ def filled(setting: str, text: str, values: dict[str, object]) -> str:
 
 
 def placeholders(setting: str, text: str) -> list[str]:
-    """The {names} in a text: plain names, for a format or an index could do harm.
+    """The {names} in a text: plain names only, because formats and indices are unsafe.
 
     >>> placeholders("label", "focal {g}")
     ['g']

@@ -5,7 +5,9 @@ from calibrant._core.extras import import_extra
 # ruff: noqa: E402 - whoever lacks the package reads how to get it, not where an import failed
 import_extra("torch", "calibrant.train")
 
+from calibrant.train._backbones import BACKBONES, Backbone
 from calibrant.train._checkpoint import TrainingError
+from calibrant.train._feature_files import write_features
 from calibrant.train._loop import train
 from calibrant.train._precision import choose_precision
 from calibrant.train._predict import extract_features, predict
@@ -15,7 +17,9 @@ from calibrant.train._stopping import EarlyStopping
 from calibrant.train._trained import Moment, Trained
 
 __all__ = [
+    "BACKBONES",
     "RECIPES",
+    "Backbone",
     "EarlyStopping",
     "Moment",
     "Recipe",
@@ -29,4 +33,5 @@ __all__ = [
     "predict",
     "read_run",
     "train",
+    "write_features",
 ]

@@ -18,7 +18,7 @@ from calibrant.models._registry import load_tensors
 
 NAME = "checkpoint.pt"
 ADVICE = "Delete that file to start again."
-# What a checkpoint holds.
+# Contents of a checkpoint.
 FACTS: dict[str, type | tuple[type, ...]] = {
     "epoch": int,
     "rows": list,
@@ -31,7 +31,7 @@ TENSORS: dict[str, type] = {
     "model": dict,
     "optimizer": dict,
     "learned": Tensor,
-    "history": dict,
+    "batch_options": dict,
     "best": dict,
 }
 
@@ -46,7 +46,7 @@ def save_checkpoint(folder: Path, tensors: dict[str, Any], facts: dict[str, Any]
         write_tensors(folder / NAME, {**tensors, "facts": json.dumps(facts)})
     except (OSError, RuntimeError) as error:
         kept = folder / NAME
-        last = f"the checkpoint before it is whole: {kept.name}" if kept.exists() else "none before"
+        last = f"the previous checkpoint is intact: {kept.name}" if kept.exists() else "none before"
         raise TrainingError(
             f"The checkpoint of epoch {facts['epoch']} could not be written to {folder}: {error}. "
             f"Training stopped; {last}. Free some space and run the same command to continue."
@@ -54,7 +54,7 @@ def save_checkpoint(folder: Path, tensors: dict[str, Any], facts: dict[str, Any]
 
 
 def write_tensors(path: Path, tensors: dict[str, Any]) -> None:
-    """Write a file of tensors, in one piece: PyTorch itself does not say why a disk refuses one."""
+    """Write a file of tensors at once: PyTorch does not report why a write fails."""
     buffer = io.BytesIO()
     torch.save(tensors, buffer)
     write_bytes(path, buffer.getbuffer())
@@ -63,7 +63,7 @@ def write_tensors(path: Path, tensors: dict[str, Any]) -> None:
 def is_whole(path: Path) -> bool:
     """Whether a file of tensors is as it was written; what is damaged is named in a warning.
 
-    PyTorch writes a checksum of every tensor, but does not look at it when it loads them.
+    PyTorch writes a checksum of every tensor, but does not verify it on loading.
     """
     if not path.exists():
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,7 +13,8 @@ from torch import Tensor, nn
 
 from calibrant._core.checks import refuse
 from calibrant.data import Dataset
-from calibrant.models import build
+from calibrant.models import MODELS, build
+from calibrant.models._registry import build_own
 from calibrant.train._inputs import Inputs
 from calibrant.train._processes import Processes
 
@@ -20,18 +22,28 @@ from calibrant.train._processes import Processes
 EVALUATION_BATCH = 50
 
 
-def network_for(dataset: Dataset, settings: Mapping[str, Any], device: str) -> nn.Module:
-    """The network that the settings of a run name, for the data, on the device."""
+def network_for(
+    dataset: Dataset, settings: Mapping[str, Any], device: str, given: Any = None
+) -> nn.Module:
+    """The network that the settings of a run name, or a given one, for the data, on the device.
+
+    A given network is copied, so that it is left as it was; a given function makes one.
+    """
     words = dataset.kind in ("tokens", "trees")
     size = int(dataset.meta["vocabulary_size"]) if words else tuple(dataset.x_train.shape[1:])
     options = dict(settings["model_options"])
     vectors = dataset.meta.get("vectors")
-    if vectors is not None:
+    if vectors is not None and settings["model"] in MODELS:
         _check_dimensions(options.setdefault("dimensions", vectors.shape[1]), dataset)
-    model: nn.Module = build(
-        settings["model"], kind=dataset.kind, num_classes=dataset.num_classes, size=size, **options
-    )
-    if vectors is not None:
+    model: nn.Module
+    if isinstance(given, nn.Module):
+        model = copy.deepcopy(given)
+    elif given is not None:
+        model = build_own(given, dataset.num_classes, size, options)
+    else:
+        name, kind = settings["model"], dataset.kind
+        model = build(name, kind=kind, num_classes=dataset.num_classes, size=size, **options)
+    if vectors is not None and settings["model"] in MODELS:
         with torch.no_grad():
             model.get_parameter("embedding.weight").copy_(torch.tensor(vectors))
     if dataset.kind == "image":

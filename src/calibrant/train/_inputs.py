@@ -10,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant.data import Dataset, batch_trees
-from calibrant.data.augment import random_crop, random_flip
+from calibrant.data import Dataset, ImageFiles, batch_trees
+from calibrant.data._crops import DRAWS
+from calibrant.data.augment import random_crop, random_flip, random_resized_crop
 from calibrant.losses import cutmix, mixup
 from calibrant.train._recipes import Recipe
 
@@ -74,7 +75,7 @@ class Inputs:
         if self.kind == "trees":
             trees = self.batch("train", indices[share])
             return trees, trees.labels
-        x, y = self._pick("train", indices), self.labels["train"][indices]
+        x, y = self._training_samples(indices, recipe, generator), self.labels["train"][indices]
         if self.kind == "image" and recipe.crop:
             x = random_crop(x, padding=recipe.crop, generator=generator)
         if self.kind == "image" and recipe.flip:
@@ -90,6 +91,17 @@ class Inputs:
             )
             return self._placed(x[share]), y[share].to(self.device)
         return self._ready(x[share]), y[share].to(self.device)
+
+    def _training_samples(self, indices: Tensor, recipe: Recipe, generator: torch.Generator) -> Any:
+        samples = self.samples["train"]
+        if self.kind != "image" or not recipe.resized_crop:
+            return self._pick("train", indices)
+        if not isinstance(samples, ImageFiles):
+            x = self._pick("train", indices)
+            return random_resized_crop(x, smallest=recipe.resized_crop, generator=generator)
+        draws = torch.rand((len(indices), DRAWS), generator=generator, dtype=torch.float64).numpy()
+        found = samples.cropped(indices.numpy(), draws, smallest=recipe.resized_crop)
+        return torch.from_numpy(found)
 
     def _pick(self, part: str, indices: Tensor) -> Any:
         samples = self.samples[part]

@@ -18,10 +18,11 @@ from torch import Tensor, nn
 
 from calibrant._core.checks import check_seed, refuse
 from calibrant._core.stopping import resumable
-from calibrant.data import Dataset, Split, split
-from calibrant.data._splits import stratified_order
-from calibrant.losses import CorrectnessHistory, parse_objective
+from calibrant.data import Dataset, Split
+from calibrant.data._splits import split_dataset, stratified_order
+from calibrant.losses import parse_objective
 from calibrant.predictions import Predictions
+from calibrant.train._batch_options import BatchOptions
 from calibrant.train._checkpoint import (
     TrainingError,
     load_checkpoint,
@@ -35,19 +36,20 @@ from calibrant.train._recipes import Recipe, get_recipe
 from calibrant.train._records import write_run
 from calibrant.train._setup import (
     agreed_precision,
+    check_batch_size,
+    check_outputs,
+    check_stop,
     check_test_labels,
     load_optimizer,
     make_objective,
     mixed_seed,
+    name_of_network,
     wrapped,
 )
 from calibrant.train._stopping import EarlyStopping
-from calibrant.train._telemetry import TrainingRecord, head_norm, record_on_test
+from calibrant.train._telemetry import TrainingRecord, head_norm, record_on_test, subset_size
 from calibrant.train._trained import Moment, Trained
 
-# Test samples looked at after an epoch, as a share of the training samples: with it the record
-# stays below a tenth of the time. The last epoch always sees all.
-LOOKED_AT = 0.15
 GRADIENT_CHECK_EVERY = 25
 LARGEST_GRADIENT = 1e6
 LARGEST_WEIGHT = 1e8
@@ -56,16 +58,17 @@ LARGEST_WEIGHT = 1e8
 def train(  # noqa: PLR0913
     dataset: Dataset,
     *,
-    model: str,
+    model: str | nn.Module | Callable[..., nn.Module],
     objective: str | Mapping[str, Any] = "cross_entropy",
     recipe: Recipe | str = "quick",
     seed: int = 0,
-    calibration: float | int = 0.1,
+    calibration: float | str = 0.1,
     train_size: int | None = None,
     calibration_size: int | None = None,
     model_options: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     telemetry: bool = True,
+    telemetry_samples: int | None = None,
     precision: str = "auto",
     compiled: bool = False,
     stop: EarlyStopping | None = None,
@@ -82,7 +85,8 @@ def train(  # noqa: PLR0913
     dataset
         From ``calibrant.data.load``.
     model
-        Name in ``calibrant.models.MODELS``.
+        Name in ``calibrant.models.MODELS``; or your own: a ``torch.nn.Module``, which is copied, a
+        function ``(num_classes=, size=, **model_options)`` that makes one, or its import path.
     objective
         A string such as ``"focal:gamma=3 + 0.5*mmce"``, or the mapping of
         ``Objective.from_config``.
@@ -91,7 +95,8 @@ def train(  # noqa: PLR0913
     seed
         Random seed of the split, the weights, the order and the augmentation.
     calibration
-        Number (or fraction) of training samples to hold out for calibration.
+        Number (or fraction) of training samples to hold out for calibration, 0 for none; or "dev"
+        for the development set of the data, such as that of SST.
     train_size, calibration_size
         Number of samples to keep of either part; smaller parts are nested in larger ones.
     model_options
@@ -100,6 +105,9 @@ def train(  # noqa: PLR0913
         Folder for the checkpoint, training history and predictions.
     telemetry
         Whether to record a training history on test samples.
+    telemetry_samples
+        Number of test samples that every epoch is recorded on: one fixed, stratified subset. All,
+        if they are at most 15 % as many as the training samples (a tenth of the time) or 500.
     precision
         "bf16", "fp32", or "auto" for the faster one on this machine.
     compiled
@@ -125,7 +133,9 @@ def train(  # noqa: PLR0913
         "calibration_size": calibration_size,
     }
     check_test_labels(dataset)
-    chosen = split(dataset.y_train, seed=check_seed(seed), **parts)
+    dataset, chosen = split_dataset(dataset, seed=check_seed(seed), **parts)
+    named, given = name_of_network(model)
+    check_stop(stop, chosen)
     folder = None if out is None else Path(out)
     found = None if folder is None else load_checkpoint(folder)
     with processes() as group:
@@ -134,37 +144,47 @@ def train(  # noqa: PLR0913
             "data_hash": dataset.hash,
             "split": parts,
             "split_hash": chosen.hash,
-            "model": model,
+            **named,
             "model_options": dict(model_options or {}),
             "objective": config,
-            "recipe": asdict(recipe),
+            "recipe": recipe.facts(),
             "seed": seed,
             "telemetry": telemetry,
+            **({} if telemetry_samples is None else {"telemetry_samples": telemetry_samples}),
             "precision": agreed_precision(precision, group, found),
             "processes": group.count,
             "stop": None if stop is None else asdict(stop),
         }
-        if recipe.batch_size < group.count:
-            rule = f"must be at least the number of processes, {group.count}"
-            raise refuse("batch_size", rule, f"got {recipe.batch_size}", "Use fewer processes.")
-        settings = json.loads(json.dumps(settings))  # as a file gives them back
-        run = _Run(dataset, chosen, recipe, settings, group, compiled=compiled)
+        check_batch_size(recipe.batch_size, group)
+        settings = json.loads(json.dumps(settings))  # as they are read back from a file
+        run = _Run(dataset, chosen, recipe, settings, group, compiled=compiled, given=given)
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
         if found is not None:
             run.resume(*found)
-        saved = run.epoch
-        with resumable(lambda: f"{saved} of {recipe.epochs} epochs finished"):
-            while run.epoch < recipe.epochs and not run.stopped:
-                run.train_epoch(report, folder)
-                run.observe(chosen, stop)
-                if folder is not None and group.first:
-                    run.save(folder)
-                    saved = run.epoch
-            trained = run.result(chosen)
-            if folder is not None and group.first:
-                write_run(folder, trained)
-        return trained
+        return _finish(run, chosen, stop, report, folder)
+
+
+def _finish(
+    run: _Run,
+    chosen: Split,
+    stop: EarlyStopping | None,
+    report: Callable[[Moment], None] | None,
+    folder: Path | None,
+) -> Trained:
+    """Train the epochs that are left, saving each, and write the files of the run."""
+    saved = run.epoch
+    with resumable(lambda: f"{saved} of {run.recipe.epochs} epochs finished"):
+        while run.epoch < run.recipe.epochs and not run.stopped:
+            run.train_epoch(report, folder)
+            run.observe(chosen, stop)
+            if folder is not None and run.group.first:
+                run.save(folder)
+                saved = run.epoch
+        trained = run.result(chosen)
+        if folder is not None and run.group.first:
+            write_run(folder, trained)
+    return trained
 
 
 class _Run:
@@ -179,18 +199,19 @@ class _Run:
         group: Processes,
         *,
         compiled: bool,
+        given: Any,
     ) -> None:
         self.recipe, self.settings, self.group = recipe, settings, group
         self.places = torch.from_numpy(chosen.train)
         self.inputs = Inputs(dataset, chosen.train, group.device)
         torch.manual_seed(settings["seed"])
-        self.model = network_for(dataset, settings, group.device)
+        self.model = network_for(dataset, settings, group.device, given)
+        check_outputs(self.model, self.inputs, self.places[:1], settings["model"])
         self.net = wrapped(self.model, group, compiled=compiled)
         self.objective = make_objective(settings["objective"], dataset.kind, group).to(group.device)
         self.optimizer = recipe.make_optimizer(self.model.parameters())
         self.record = TrainingRecord(len(chosen.train))
-        self.history = CorrectnessHistory(len(chosen.train)).to(group.device)
-        self.ranks = any(term.loss.per_batch for term in self.objective.secondaries)
+        self.batch_options = BatchOptions(self.objective, chosen).to(group.device)
         self.epoch, self.stopped = 0, False
         self.rows: list[dict[str, float]] = []
         self.best_score, self.best_epoch = math.inf, 0
@@ -235,11 +256,10 @@ class _Run:
             group["lr"] = rate
         x, y = self.inputs.training_batch(self.places[batch], share, self.recipe, generator)
         mine = batch[share]
-        extra = {"correctness": self.history.rate(mine)} if self.ranks else {}
         self.optimizer.zero_grad(set_to_none=True)
         with autocast(self.settings, self.group.device):
             z = self.net(x)
-        loss = self.objective(z.float(), y, **extra)
+        loss = self.objective(z.float(), y, **self.batch_options.of(mine, z.float(), y))
         loss.backward()
         if self.recipe.clip:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip)
@@ -252,8 +272,7 @@ class _Run:
         roots = z[x.roots] if self.inputs.kind == "trees" else z
         labels = self.inputs.labels["train"][self.places[mine]].to(z.device)
         self.record.add(mine, roots, labels)
-        if self.ranks:
-            self.history.update(mine.to(z.device), roots.detach().float(), labels)
+        self.batch_options.note(mine.to(z.device), roots.detach().float(), labels)
 
     def _check_gradient(self, step: int, folder: Path | None) -> None:
         grads = [p.grad for p in self.model.parameters() if p.grad is not None]
@@ -262,7 +281,7 @@ class _Run:
             self._give_up(f"the gradient's norm became {norm:g}", step, folder)
 
     def _check_weights(self, step: int, folder: Path | None) -> None:
-        """An epoch that ends with exploded weights is no good checkpoint."""
+        """Raise if the weights are no longer finite."""
         largest = max(float(p.detach().abs().max()) for p in self.model.parameters())
         if not largest < LARGEST_WEIGHT:
             self._give_up(f"a weight became {largest:g}", step, folder)
@@ -276,23 +295,21 @@ class _Run:
             f"Try a lower learning rate than {self.recipe.learning_rate:g}, or clip=1."
         )
 
-    # --- looking ------------------------------------------------------------------------------
+    # --- evaluation ---------------------------------------------------------------------------
 
     def observe(self, chosen: Split, stop: EarlyStopping | None) -> None:
         """Record the epoch on the test samples, and decide whether to stop."""
         start = time.perf_counter()
         if self.settings["telemetry"]:
-            self.rows[-1] |= head_norm(self.model)
-            count = len(self.inputs.labels["test"])
-            if self.epoch < self.recipe.epochs:
-                count = min(count, max(500, int(LOOKED_AT * len(self.places))))
-            seen = self.predict("test", np.sort(self.looked_at[:count]))
-            self.rows[-1] |= record_on_test(seen)
-            self.rows[-1]["test_samples"] = count
-            self.on_test = seen if count == len(self.inputs.labels["test"]) else None
+            seen = self.predict("test", self.looked_at)
+            self.rows[-1] |= head_norm(self.model) | record_on_test(seen)
+            whole = seen.num_samples == len(self.inputs.labels["test"])
+            self.on_test = seen if whole else None
+        if self.batch_options.needs_held_out:
+            self.batch_options.adapt(self.predict("train", chosen.calibration))
         if stop is not None:
             score = stop.score(self.predict("train", chosen.calibration))
-            self.rows[-1][f"calibration_{stop.by}"] = score
+            self.rows[-1][f"calibration_{stop.by}"] = abs(score)
             if score < self.best_score:
                 self.best_score, self.best_epoch = score, self.epoch
                 self.best = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
@@ -301,11 +318,14 @@ class _Run:
 
     @cached_property
     def looked_at(self) -> NDArray[np.int64]:
-        """Test samples in an order whose beginning has its share of each class.
+        """The test samples that every epoch is recorded on: of each class its share.
 
-        Test files are often sorted by class.
+        They do not depend on the seed of the run, so that runs compare like for like.
         """
-        return stratified_order(self.inputs.labels["test"].numpy(), seed=self.settings["seed"])
+        labels = self.inputs.labels["test"].numpy()
+        asked = self.settings.get("telemetry_samples")
+        count = subset_size(asked, len(labels), len(self.places))
+        return np.sort(stratified_order(labels, seed=0)[:count])
 
     def predict(self, part: str, indices: NDArray[np.int64]) -> Predictions:
         """Predictions on samples of the training or the test set."""
@@ -320,7 +340,7 @@ class _Run:
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "learned": self.record.learned,
-            "history": self.history.state_dict(),
+            "batch_options": self.batch_options.state_dict(),
             "best": self.best,
         }
         facts = {
@@ -334,7 +354,7 @@ class _Run:
         save_checkpoint(folder, tensors, facts)
 
     def resume(self, tensors: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint, if it is of the same run."""
+        """Resume from a checkpoint, if it belongs to the same run."""
         for name, value in self.settings.items():
             if facts["settings"].get(name) != value:
                 rule = f"contains a run with another {name}"
@@ -344,7 +364,7 @@ class _Run:
             self.model.load_state_dict(tensors["model"])
             load_optimizer(self.optimizer, tensors["optimizer"])
             self.record.learned.copy_(tensors["learned"])
-            self.history.load_state_dict(tensors["history"])
+            self.batch_options.load_state_dict(tensors["batch_options"])
             if tensors["best"]:
                 self.model.load_state_dict(tensors["best"])
                 self.model.load_state_dict(tensors["model"])
@@ -365,6 +385,8 @@ class _Run:
             predictions["calibration"] = self.predict("train", chosen.calibration)
         largest = None
         if self.settings["telemetry"]:
+            kept = self.best_epoch if self.best else self.epoch
+            self.rows[kept - 1] |= record_on_test(predictions["test"], "final_test")
             largest = self.predict("train", chosen.train).logits.max(axis=1)
         return Trained(
             self.model.eval(),

@@ -17,7 +17,7 @@ WORTH_IT = 1.2
 
 
 def choose_precision(precision: str, device: str) -> str:
-    """Return "bf16" or "fp32"; "auto" asks the machine.
+    """Return "bf16" or "fp32"; "auto" measures which is faster.
 
     Examples
     --------

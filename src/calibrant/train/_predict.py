@@ -10,13 +10,15 @@ import torch
 from numpy.typing import NDArray
 
 from calibrant._core.checks import check_choice, refuse
-from calibrant.data import Dataset, split
+from calibrant.data import Dataset
+from calibrant.data._splits import split_dataset
 from calibrant.models import load_weights
 from calibrant.predictions import Predictions
 from calibrant.train._forward import forward, network_for
 from calibrant.train._inputs import Inputs
 from calibrant.train._processes import Processes
 from calibrant.train._records import read_run
+from calibrant.train._setup import GIVEN
 
 PARTS = ("train", "calibration", "test")
 
@@ -27,6 +29,7 @@ def predict(
     *,
     part: str = "test",
     shift: tuple[Any, NDArray[np.int64]] | None = None,
+    model: Any = None,
 ) -> Predictions:
     """Predict with the network of a finished run.
 
@@ -41,8 +44,10 @@ def predict(
     shift
         Other samples and labels of the same kind, such as ``calibrant.data.load_shift`` gives,
         in place of ``part``.
+    model
+        The network that was given to ``train`` as an object; not needed for names and import paths.
     """
-    found = _Finished(run, dataset)
+    found = _Finished(run, dataset, model)
     inputs, where, indices, labels = found.samples(part, shift)
     logits = forward(found.model, inputs, where, indices, found.group, found.settings)
     meta = {"run": Path(run).name, "data": dataset.name, "part": "shift" if shift else part}
@@ -63,22 +68,30 @@ def extract_features(
     """
     found = _Finished(run, dataset)
     inputs, where, indices, _ = found.samples(part, shift)
+    if not hasattr(found.model, "features"):
+        rule = "must have a method features(x), the input of its last layer"
+        raise refuse("model", rule, f"got {type(found.model).__name__}", "Add it.")
     return forward(found.model.features, inputs, where, indices, found.group, found.settings)
 
 
 class _Finished:
-    """The network of a finished run and the samples it can be asked about."""
+    """The network of a finished run, and the samples it can predict."""
 
-    def __init__(self, run: str | Path, dataset: Dataset) -> None:
-        self.settings, self.dataset = read_run(run), dataset
+    def __init__(self, run: str | Path, dataset: Dataset, given: Any = None) -> None:
+        self.settings = read_run(run)
+        options = {"seed": self.settings["seed"], **self.settings["split"]}
+        self.dataset, self.split = split_dataset(dataset, **options)
+        dataset = self.dataset
         if dataset.hash != self.settings["data_hash"]:
             rule = f"must be the data the run was trained on, {self.settings['data']!r}"
-            advice = "Load the same files; other samples go in as shift=."
+            advice = "Load the same files; pass other samples as shift=…."
             raise refuse("dataset", rule, f"got {dataset.name!r} with other contents", advice)
-        self.split = split(dataset.y_train, seed=self.settings["seed"], **self.settings["split"])
         self.group = Processes(device="cuda" if torch.cuda.is_available() else "cpu")
         self.inputs = Inputs(dataset, self.split.train, self.group.device)
-        network = network_for(dataset, self.settings, self.group.device)
+        if given is None and self.settings["model"].startswith(GIVEN):
+            rule, got = "must be given again", f"the run's network was {self.settings['model']}"
+            raise refuse("model", rule, got, "Pass model=…, or train with an import path.")
+        network = network_for(dataset, self.settings, self.group.device, given)
         self.model: Any = load_weights(network, Path(run) / "weights.pt").eval()
 
     def samples(

@@ -28,7 +28,7 @@ class Processes:
         return self.rank == 0
 
     def share(self, indices: Tensor) -> Tensor:
-        """Return our part of the samples of a step; what does not divide is left out."""
+        """Return this process's part of the samples of a step; a remainder is left out."""
         if self.count == 1:
             return indices
         size = len(indices) // self.count
@@ -59,7 +59,7 @@ class Processes:
         return torch.where(count > 0, total, torch.nan)
 
     def join(self, rows: NDArray[np.float32], total: int) -> NDArray[np.float32]:
-        """Put the rows ``rank``, ``rank + count``, … of each process back into one array."""
+        """Interleave the rows ``rank``, ``rank + count``, … of all processes into one array."""
         if self.count == 1:
             return rows
         most = -(-total // self.count)

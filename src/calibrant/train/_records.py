@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from calibrant.train._trained import Trained
 
 FINISHED, WEIGHTS = "run.json", "weights.pt"
-# What predicting needs of them.
+# Settings needed for prediction.
 SETTINGS: dict[str, type] = {
     "data": str,
     "data_hash": str,

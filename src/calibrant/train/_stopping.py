@@ -1,4 +1,4 @@
-"""Early stopping on the calibration samples, by NLL, ECE or refinement."""
+"""Early stopping on the calibration samples, by NLL, ECE, refinement or accuracy."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from calibrant._core.checks import CalibrationWarning, check_choice, check_count
 from calibrant.calibrators import TemperatureScaling
 from calibrant.predictions import Predictions
 
+CRITERIA = ("nll", "ece", "refinement", "accuracy")
+
 
 @dataclass(frozen=True)
 class EarlyStopping:
@@ -23,7 +25,9 @@ class EarlyStopping:
     ----------
     by
         "nll", "ece", or "refinement": the NLL after temperature scaling, so that training continues
-        while the network improves in ways that post-hoc calibration cannot make up for.
+        while the network improves in ways that post-hoc calibration cannot make up for; or
+        "accuracy", of whose best epochs the first is kept. With a patience of all epochs nothing
+        stops early and the best epoch is kept, as mukhoti2020 does on SST.
     patience
         Epochs to wait for an improvement.
 
@@ -33,15 +37,17 @@ class EarlyStopping:
     EarlyStopping(by='refinement', patience=5)
     """
 
-    by: Literal["nll", "ece", "refinement"] = "nll"
+    by: Literal["nll", "ece", "refinement", "accuracy"] = "nll"
     patience: int = 10
 
     def __post_init__(self) -> None:
-        check_choice("by", self.by, ("nll", "ece", "refinement"))
+        check_choice("by", self.by, CRITERIA)
         check_count("patience", self.patience, least=1, most=100_000, example=10)
 
     def score(self, p: Predictions) -> float:
-        """The quantity, lower is better; not a number counts as infinitely bad."""
+        """What is minimised: the quantity, or minus the accuracy; NaN counts as infinitely bad."""
+        if self.by == "accuracy":
+            return -metrics.accuracy(p)
         if self.by == "ece":
             return metrics.ece(p)
         if self.by == "refinement":

@@ -1,7 +1,14 @@
 """The training history: the quantities of mukhoti2020 Figures 1, 2 and wang2021 Figure 4.
 
 Every name ``<part>_<quantity>`` is a column; quantities with ``_correct`` and ``_incorrect`` are
-means over the samples classified right and wrong.
+means over the samples classified right and wrong. The parts are
+
+- ``train``: the training samples, augmented, as predicted while training;
+- ``test``: one fixed, stratified subset of the test set. It is the same in every epoch, the last
+  included, and for every seed, so that epochs and runs compare like for like: ECE is biased by the
+  number of samples. ``test_samples`` is its size;
+- ``final_test``: all test samples, with the weights that are kept; only in the row of the epoch
+  of these weights. ``final_test_samples`` is their number.
 """
 
 from __future__ import annotations
@@ -16,9 +23,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from calibrant import metrics
-from calibrant._core.checks import CalibrationWarning
+from calibrant._core.checks import CalibrationWarning, check_count
 from calibrant.calibrators import TemperatureScaling
 from calibrant.predictions import Confidences, Predictions
+
+# A record of 15 % as many samples as are trained on takes less than a tenth of an epoch.
+AFFORDABLE, LEAST = 0.15, 500
 
 
 class TrainingRecord:
@@ -61,15 +71,33 @@ class TrainingRecord:
         return row
 
 
-def record_on_test(p: Predictions) -> dict[str, float]:
-    """Summarise predictions on the test set, with the temperature that is best on it."""
-    row = _summary("test", -p.label_log_prob, p.entropy, p.confidence, p.correct.astype(float))
-    row["test_max_logit"] = float(p.logits.max(axis=1).mean())
+def subset_size(asked: int | None, test: int, trained: int) -> int:
+    """Number of test samples that every epoch is recorded on: all, if that is cheap enough.
+
+    It depends on counts and not on measured times, so that the same run has the same history.
+
+    >>> subset_size(None, 5_000, 45_000), subset_size(None, 10_000, 45_000)
+    (5000, 6750)
+    >>> subset_size(2_000, 10_000, 45_000)
+    2000
+    """
+    if asked is not None:
+        return check_count("telemetry_samples", asked, least=1, most=test, example=test)
+    return min(test, max(LEAST, int(AFFORDABLE * trained)))
+
+
+def record_on_test(p: Predictions, part: str = "test") -> dict[str, float]:
+    """Summarise predictions on test samples, with the temperature that is best on these."""
+    row = _summary(part, -p.label_log_prob, p.entropy, p.confidence, p.correct.astype(float))
+    row[f"{part}_samples"] = p.num_samples
+    row[f"{part}_max_logit"] = float(p.logits.max(axis=1).mean())
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CalibrationWarning)  # early epochs know nothing yet
+        warnings.simplefilter(
+            "ignore", CalibrationWarning
+        )  # no temperature is defined for a network that has learned nothing
         fitted = TemperatureScaling(objective="ece").fit(p)
-    row["test_optimal_temperature"] = fitted.temperature_
-    row["test_optimal_ece"] = metrics.ece(fitted.transform(p))
+    row[f"{part}_optimal_temperature"] = fitted.temperature_
+    row[f"{part}_optimal_ece"] = metrics.ece(fitted.transform(p))
     return row
 
 

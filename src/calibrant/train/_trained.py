@@ -1,4 +1,4 @@
-"""What a training gives: the trained model, and its state during training."""
+"""The result of training, and its state while it runs."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ class Trained:
         On the ``calibration`` and ``test`` samples.
     epochs
         The training history: one mapping per epoch, with losses, errors and temperatures.
+        ``test_*`` (such as ``test_ece``, ``test_optimal_ece``) are of one fixed, stratified subset
+        of the test set, the same in every epoch and for every seed; ``test_samples`` is its size.
+        ``final_test_*`` are of all test samples with the weights that are kept, and only in the row
+        of the epoch of these weights. ``train_*`` are of the training samples while training.
     learned
         Per training sample, the epoch from which it stayed correctly classified; -1 if it is wrong.
     max_logit

@@ -9,7 +9,7 @@ import numpy as np
 
 from calibrant import Confidences
 from calibrant._core.arrays import Float64
-from calibrant.papers._figures._panel import TEST, Panel
+from calibrant.papers._figures._panel import TEST, PlaceRuns
 from calibrant.papers._scales import method_name
 from calibrant.results import cohens_d
 
@@ -39,7 +39,7 @@ def shown(method: str) -> str:
     return f"{PRIMARY[first]} + {SECONDARY[second]}" if second else PRIMARY[first]
 
 
-def effect_on_ece(found: Iterable[Panel], secondary: str, calibrator: str) -> list[float]:
+def effect_on_ece(found: Iterable[PlaceRuns], secondary: str, calibrator: str) -> list[float]:
     """Cohen's d of the primary loss alone against both, at each place and primary loss."""
     effects = []
     for panel in found:
@@ -51,7 +51,7 @@ def effect_on_ece(found: Iterable[Panel], secondary: str, calibrator: str) -> li
     return effects
 
 
-def by_pair(panel: Panel, metric: str) -> dict[str, dict[str, list[float]]]:
+def by_pair(panel: PlaceRuns, metric: str) -> dict[str, dict[str, list[float]]]:
     """Values of each seed by primary loss, then by secondary loss."""
     found: dict[str, dict[str, list[float]]] = {}
     for primary, name in PRIMARY.items():
@@ -83,7 +83,7 @@ def uncertainty(kappa: float, temperature: float) -> tuple[Float64, Float64]:
     return x, soft_uncertainty(torch.from_numpy(x), kappa, temperature).numpy()
 
 
-def pooled(panel: Panel, method: str) -> Confidences | None:
+def pooled(panel: PlaceRuns, method: str) -> Confidences | None:
     """The predictions of all seeds together."""
     kept = [p for (p,) in panel.predictions(method, TEST)]
     if not kept:
@@ -94,7 +94,7 @@ def pooled(panel: Panel, method: str) -> Confidences | None:
     )
 
 
-def ece_at_entropy(panel: Panel, method: str) -> dict[float, list[float]]:
+def ece_at_entropy(panel: PlaceRuns, method: str) -> dict[float, list[float]]:
     """ECE of each seed at the mean entropy over seeds: one point."""
     entropies, errors = panel.values(method, "mean_entropy"), panel.values(method, "ece")
     return {float(np.mean(entropies)): errors} if entropies and errors else {}

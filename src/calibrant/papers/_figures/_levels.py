@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from calibrant.papers._figures._panel import TEST, Panel
+from calibrant.papers._figures._panel import TEST, PlaceRuns
 from calibrant.results import within_subject_sem
 
 Subject = tuple[str, int]
@@ -23,7 +23,7 @@ def parse_shift(part: str) -> tuple[str, int] | None:
 
 
 def by_level(
-    panel: Panel, method: str, metric: str, calibrator: str
+    panel: PlaceRuns, method: str, metric: str, calibrator: str
 ) -> dict[int, dict[Subject, float]]:
     """Values by level, then by corruption and seed."""
     if panel.results is None:
@@ -45,7 +45,7 @@ def by_level(
     return dict(sorted(found.items()))
 
 
-def by_seed(panel: Panel, method: str, metric: str, calibrator: str) -> dict[int, list[float]]:
+def by_seed(panel: PlaceRuns, method: str, metric: str, calibrator: str) -> dict[int, list[float]]:
     """Values of each seed by level, each the mean over corruptions."""
     return {
         level: list(_means(values, by=1).values())
@@ -54,7 +54,7 @@ def by_seed(panel: Panel, method: str, metric: str, calibrator: str) -> dict[int
 
 
 def corrected(
-    panel: Panel, method: str, calibrators: Mapping[str, str]
+    panel: PlaceRuns, method: str, calibrators: Mapping[str, str]
 ) -> dict[str, dict[int, tuple[float, float]]]:
     """ECE after each calibrator by level: mean, and its standard error within subjects.
 

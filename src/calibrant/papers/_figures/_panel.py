@@ -23,7 +23,7 @@ TEST, CALIBRATION = "test", "calibration"
 
 
 @dataclass(frozen=True)
-class Panel:
+class PlaceRuns:
     """Finished runs of one place; everything is empty where nothing is finished.
 
     Attributes
@@ -106,7 +106,7 @@ class Panel:
 
 def panels(
     results: Results | None, published: Sequence[Place], kinds: tuple[str, ...] = ("main",)
-) -> list[Panel]:
+) -> list[PlaceRuns]:
     """A panel for each of our places that stand for the published ones, each once."""
     settings = {} if results is None else results.at.settings
     groups: dict[tuple[Place | None, Place | None], list[Place]] = {}
@@ -114,12 +114,12 @@ def panels(
         ours = settings.get(place)
         # What nothing stands for has a panel of its own.
         groups.setdefault((ours, None if ours else place), []).append(place)
-    return [Panel(results, ours, tuple(group), kinds) for (ours, _), group in groups.items()]
+    return [PlaceRuns(results, ours, tuple(group), kinds) for (ours, _), group in groups.items()]
 
 
 def only_panel(
     results: Results | None, published: Place, kinds: tuple[str, ...] = ("main",)
-) -> Panel:
+) -> PlaceRuns:
     """The panel of a question that the paper asks at one place.
 
     Where the scale asks it at another place than the one that stands for the published place, it is
@@ -131,4 +131,4 @@ def only_panel(
     asked = [Place(run.data, run.model) for kind in kinds for run in results.at.runs(kind)]
     if not asked or panel.ours in asked:
         return panel
-    return Panel(results, asked[0], panel.published, kinds)
+    return PlaceRuns(results, asked[0], panel.published, kinds)

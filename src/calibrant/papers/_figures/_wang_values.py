@@ -13,24 +13,33 @@ from calibrant import metrics
 from calibrant._core.arrays import Float64
 from calibrant._core.checks import CalibrationWarning
 from calibrant.calibrators import Calibrator
-from calibrant.papers._figures._panel import CALIBRATION, TEST, Panel
+from calibrant.papers._coefficients import exact_name
+from calibrant.papers._figures._panel import CALIBRATION, TEST, PlaceRuns
 from calibrant.papers._run_measures import coefficient
 from calibrant.predictions import Predictions
+from calibrant.study import calibrated_top
 
 if TYPE_CHECKING:
     from calibrant.study import Run
 
 
-# From focal with γ = 3 over cross-entropy to inverse focal with γ̄ = 3: method -> name, -γ or γ̄.
+# From focal with γ = 3 over cross-entropy to inverse focal with γ̄ = 3: the loss with its
+# coefficient, whatever a study calls it -> name, -γ or γ̄.
 SPECTRUM = {
-    "focal": ("FL-3", -3),
-    "focal 2": ("FL-2", -2),
-    "focal 1": ("FL-1", -1),
+    "focal gamma=3": ("FL-3", -3),
+    "focal gamma=2": ("FL-2", -2),
+    "focal gamma=1": ("FL-1", -1),
     "cross_entropy": ("CE", 0),
-    "inverse_focal 1": ("IFL-1", 1),
-    "inverse_focal": ("IFL-2", 2),
-    "inverse_focal 3": ("IFL-3", 3),
+    "inverse_focal gamma=1": ("IFL-1", 1),
+    "inverse_focal gamma=2": ("IFL-2", 2),
+    "inverse_focal gamma=3": ("IFL-3", 3),
 }
+#: What studies call these losses; the coefficient is that of the objective.
+NAMES = (
+    "cross_entropy",
+    *("focal", "focal 1", "focal 2", "focal 3"),
+    *("inverse_focal", "inverse_focal 1", "inverse_focal 3"),
+)
 SMALLEST = 15  # validation samples: one for each bin
 MOST_SIZES = 6
 
@@ -43,7 +52,7 @@ def strength_of(run: Run, method: str) -> float | None:
 
 
 def ece_by_coefficient(
-    panel: Panel, method: str, runs: Iterable[Run] = ()
+    panel: PlaceRuns, method: str, runs: Iterable[Run] = ()
 ) -> dict[float, list[float]]:
     """ECE of each seed by coefficient."""
     points: dict[float, list[float]] = {}
@@ -54,7 +63,7 @@ def ece_by_coefficient(
     return points
 
 
-def best_by_size(panel: Panel, method: str) -> dict[int, float]:
+def best_by_size(panel: PlaceRuns, method: str) -> dict[int, float]:
     """For each training size the coefficient of least mean ECE."""
     by_size: dict[int, list[Run]] = {}
     for run in panel.runs():
@@ -88,7 +97,7 @@ def validation_sizes(num_samples: int) -> list[int]:
 
 
 def ece_by_size(
-    panel: Panel, method: str, make: Callable[[], Calibrator]
+    panel: PlaceRuns, method: str, make: Callable[[], Calibrator]
 ) -> dict[int, list[float]]:
     """ECE of each seed on the test set after a fit on a part of the validation samples.
 
@@ -98,12 +107,13 @@ def ece_by_size(
     for calibration, test in panel.predictions(method, CALIBRATION, TEST):
         order = np.random.default_rng(0).permutation(calibration.num_samples)
         for size in validation_sizes(calibration.num_samples):
-            after = fitted(make(), calibration.take(np.sort(order[:size]))).transform(test)
+            chosen = calibration.take(np.sort(order[:size]))
+            after = calibrated_top(fitted(make(), chosen), test)
             points.setdefault(size, []).append(metrics.ece(after))
     return points
 
 
-def optimal_ece(panel: Panel) -> dict[float, tuple[Float64, Float64]]:
+def optimal_ece(panel: PlaceRuns) -> dict[float, tuple[Float64, Float64]]:
     """For each ε the epochs, from 1, and the optimal ECE of each seed (rows) in them."""
     runs: dict[float, list[Run]] = {}
     for run in panel.runs():
@@ -143,7 +153,12 @@ def loss_curves() -> dict[str, tuple[Float64, Float64]]:
     return found
 
 
-def along_spectrum(panel: Panel, metric: str, calibrator: str) -> dict[int, list[float]]:
+def along_spectrum(panel: PlaceRuns, metric: str, calibrator: str) -> dict[int, list[float]]:
     """Values of each seed by -γ of focal and γ̄ of inverse focal."""
-    found = {gamma: panel.values(m, metric, calibrator) for m, (_, gamma) in SPECTRUM.items()}
-    return {gamma: values for gamma, values in found.items() if values}
+    found: dict[int, list[float]] = {}
+    for run in panel.runs():
+        method = exact_name(run.objective)
+        value = panel.value(run, metric, calibrator)
+        if method in SPECTRUM and run.name in NAMES and value is not None:
+            found.setdefault(SPECTRUM[method][1], []).append(value)
+    return dict(sorted(found.items()))

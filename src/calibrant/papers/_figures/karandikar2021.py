@@ -10,7 +10,7 @@ import numpy as np
 from calibrant import plots
 from calibrant.papers._figures._info import FigureInfo
 from calibrant.papers._figures._levels import by_seed, corrected
-from calibrant.papers._figures._panel import Panel, panels
+from calibrant.papers._figures._panel import PlaceRuns, panels
 from calibrant.papers._figures._sheet import curves, nothing, one_legend, sheet, title
 from calibrant.papers._results import Results
 from calibrant.papers._scales import Need, Place, method_name
@@ -190,7 +190,7 @@ def _objectives_shifted(results: Results | None, published: tuple[Place, ...]) -
     return fig
 
 
-def _methods(panel: Panel, by_place: Mapping[Place, tuple[str, ...]]) -> list[str]:
+def _methods(panel: PlaceRuns, by_place: Mapping[Place, tuple[str, ...]]) -> list[str]:
     """Methods that the paper compares at the places that a panel stands for."""
     return list(dict.fromkeys(m for place in panel.published for m in by_place[place]))
 
@@ -258,7 +258,7 @@ def figure10(results: Results | None) -> Figure:
     return fig
 
 
-def _draw_accuracy(ax: Axes, panel: Panel, methods: Iterable[str]) -> None:
+def _draw_accuracy(ax: Axes, panel: PlaceRuns, methods: Iterable[str]) -> None:
     models = {shown(m): pooled(panel, m) for m in methods}
     known = {name: p for name, p in models.items() if p is not None}
     if known:

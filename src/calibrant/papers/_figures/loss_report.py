@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PLACES = tuple(Place("cifar10", model) for model in ("resnet18", "resnet50", "vgg16"))
-LOSSES = {
+LOSS_LABELS = {
     "cross_entropy": "cross-entropy",
     "cross_entropy + negative_entropy": "entropy regularisation",
     "cross_entropy + logit_norm": "L1 norm",
@@ -29,7 +29,7 @@ def figure1(results: Results | None) -> Figure:
     fig, ((*axes,),) = sheet(1, len(found), width=4.4)
     for ax, panel in zip(axes, found, strict=True):
         tables = {
-            name: panel.epochs(panel.runs(loss), ["test_ece"]) for loss, name in LOSSES.items()
+            name: panel.epochs(panel.runs(loss), ["test_ece"]) for loss, name in LOSS_LABELS.items()
         }
         tables = {name: some for name, some in tables.items() if some}
         if tables:
@@ -47,7 +47,7 @@ INFOS = (
         "figure1",
         "ECE on the test set during training with four losses, for three networks.",
         tuple(map(str, PLACES)),
-        (Need("main", tuple(LOSSES)),),
+        (Need("main", tuple(LOSS_LABELS)),),
         figure1,
     ),
 )

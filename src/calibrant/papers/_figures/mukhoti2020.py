@@ -11,7 +11,7 @@ import pyarrow as pa
 from calibrant import plots
 from calibrant._core.arrays import Float64
 from calibrant.papers._figures._info import FigureInfo
-from calibrant.papers._figures._panel import Panel, only_panel
+from calibrant.papers._figures._panel import PlaceRuns, only_panel
 from calibrant.papers._figures._sheet import curves, nothing, one_legend, sheet, title
 from calibrant.papers._results import Results
 from calibrant.papers._scales import Need, Place
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PLACE = Place("cifar10", "resnet50")
-LOSSES = {
+LOSS_LABELS = {
     "cross_entropy": "cross-entropy",
     "focal 1": "focal, γ = 1",
     "focal 2": "focal, γ = 2",
@@ -65,7 +65,7 @@ def figure1(results: Results | None) -> Figure:
     return fig
 
 
-def _columns(ax: Axes, panel: Panel, columns: Mapping[str, str], quantity: str) -> None:
+def _columns(ax: Axes, panel: PlaceRuns, columns: Mapping[str, str], quantity: str) -> None:
     """Several columns of the same runs as one line each."""
     tables = panel.epochs(panel.runs("cross_entropy"), list(columns.values()))
     if not tables:
@@ -84,7 +84,9 @@ def figure2(results: Results | None) -> Figure:
     fig, rows = sheet(2, 3, width=4.2)
     axes = [ax for row in rows for ax in row]
     for letter, ax, (column, words) in zip("abcde", axes, FIGURE2.items(), strict=False):
-        tables = {name: panel.epochs(panel.runs(loss), [column]) for loss, name in LOSSES.items()}
+        tables = {
+            name: panel.epochs(panel.runs(loss), [column]) for loss, name in LOSS_LABELS.items()
+        }
         tables = {name: some for name, some in tables.items() if some}
         if tables:
             plots.training_curves(tables, quantity=column, ax=ax)
@@ -152,7 +154,7 @@ INFOS = (
         "How quantities related to calibration change during training with cross-entropy and with "
         "focal loss of γ = 1, 2, 3.",
         tuple(f"{x}: {words}" for x, words in zip("abcde", FIGURE2.values(), strict=True)),
-        (Need("epochs", tuple(LOSSES)),),
+        (Need("epochs", tuple(LOSS_LABELS)),),
         figure2,
     ),
     FigureInfo(

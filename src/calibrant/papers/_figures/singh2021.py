@@ -9,7 +9,7 @@ import numpy as np
 
 from calibrant import Confidences, Predictions, metrics, plots
 from calibrant.papers._figures._info import FigureInfo
-from calibrant.papers._figures._panel import TEST, Panel, panels
+from calibrant.papers._figures._panel import TEST, PlaceRuns, panels
 from calibrant.papers._figures._sheet import nothing, one_legend, sheet, title
 from calibrant.papers._results import Results
 from calibrant.papers._scales import Need, Place
@@ -94,7 +94,7 @@ def _draw_density(ax: Axes, p: Predictions | Confidences) -> None:
         line.set_label(name)
 
 
-def _density(ax: Axes, panel: Panel, method: str, words: str) -> None:
+def _density(ax: Axes, panel: PlaceRuns, method: str, words: str) -> None:
     """The densities of one run: the first seed."""
     kept = panel.predictions(method, TEST)
     if kept:

@@ -11,7 +11,7 @@ from calibrant import plots
 from calibrant._core.arrays import Float64, Int
 from calibrant.calibrators import Calibrator, HistogramBinning, TemperatureScaling
 from calibrant.papers._figures._info import FigureInfo
-from calibrant.papers._figures._panel import CALIBRATION, TEST, Panel, only_panel, panels
+from calibrant.papers._figures._panel import CALIBRATION, TEST, PlaceRuns, only_panel, panels
 from calibrant.papers._figures._sheet import (
     curves,
     headroom,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 from calibrant.papers._figures._wang_values import (
+    NAMES,
     SPECTRUM,
     along_spectrum,
     best_by_size,
@@ -76,7 +77,7 @@ def figure1(results: Results | None) -> Figure:
     return fig
 
 
-def _best_coefficients(ax: Axes, panel: Panel) -> None:
+def _best_coefficients(ax: Axes, panel: PlaceRuns) -> None:
     series = {
         f"{METHODS[method]}: {symbol}": best_by_size(panel, method)
         for method, symbol in COEFFICIENTS.items()
@@ -302,7 +303,7 @@ INFOS = (
             "a: loss curves",
             *(f"{x}: {words}" for x, (*_, words) in zip("bcdef", MEASURED, strict=True)),
         ),
-        (Need("main", tuple(SPECTRUM)),),
+        (Need("main", NAMES),),
         figure6,
     ),
 )

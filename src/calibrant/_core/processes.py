@@ -16,6 +16,7 @@ from multiprocessing import connection, forkserver, resource_tracker
 from typing import Any
 
 Answer = Any
+DRIVER = "CALIBRANT_DRIVER"  # where the fork server finds whose it is
 STARTED = "started"
 
 
@@ -32,16 +33,18 @@ class Worker:
 
     Parameters
     ----------
-    threads
-        Of PyTorch.
+    preload
+        Module that the fork server loads once for all workers; the same for all of a process.
+    prepare
+        Called in the new process before anything else, without arguments.
     """
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, preload: str, prepare: Callable[[], None]) -> None:
         self.task: Any = None
         self.started = False
         self._ours, theirs = multiprocessing.Pipe()
         try:
-            self._process = _context().Process(target=_serve, args=(theirs, threads))
+            self._process = _context(preload).Process(target=_serve, args=(theirs, prepare))
             self._process.start()
         finally:
             theirs.close()
@@ -49,7 +52,7 @@ class Worker:
     def give(self, task: Any, function: Callable[..., Answer], *arguments: Any) -> None:
         """Begin a call; ``task`` is what the driver calls it."""
         self.task = task
-        with suppress(BrokenPipeError):  # it died: the answer will tell
+        with suppress(BrokenPipeError):  # it died: has_answer will notice
             self._ours.send((function, arguments))
 
     def has_answer(self) -> bool:
@@ -79,7 +82,7 @@ class Worker:
         if pid is not None:
             try:
                 os.killpg(pid, signal.SIGKILL)
-            except ProcessLookupError:  # it has no group of its own yet, or all of it is dead
+            except ProcessLookupError:  # it has no process group yet, or the group is dead
                 self._process.kill()
         self._ours.close()
         self._process.join()
@@ -92,7 +95,7 @@ class Worker:
 def answered(workers: Sequence[Worker]) -> list[Worker]:
     """Wait for some of the workers to have an answer, or to be dead."""
     while True:
-        waited_for: list[Any] = list(workers)  # they have a fileno, which is enough
+        waited_for: list[Any] = list(workers)  # wait() accepts anything with a fileno
         news: list[Any] = connection.wait(waited_for)
         found = [worker for worker in workers if worker in news and worker.has_answer()]
         if found:
@@ -101,7 +104,7 @@ def answered(workers: Sequence[Worker]) -> list[Worker]:
 
 @contextmanager
 def crew() -> Iterator[list[Worker]]:
-    """A list for workers; at the end those in it are killed."""
+    """A list of workers that are killed at the end."""
     workers: list[Worker] = []
     try:
         yield workers
@@ -110,15 +113,16 @@ def crew() -> Iterator[list[Worker]]:
             worker.kill()
 
 
-def _context() -> Any:
-    """The fork server, which has loaded PyTorch already and which ignores Ctrl-C from its start.
+def _context(preload: str) -> Any:
+    """The fork server, which has loaded a module already and which ignores Ctrl-C from its start.
 
     With the usual handler a Ctrl-C while it loads leaves half a module there, and every worker
     gets that.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["calibrant.study._preload"])
+    context.set_forkserver_preload([preload])
     resource_tracker.ensure_running()  # it would unblock the signal again
+    os.environ[DRIVER] = str(os.getpid())
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         forkserver.ensure_running()
@@ -127,13 +131,11 @@ def _context() -> Any:
     return context
 
 
-def _serve(driver: Any, threads: int) -> None:
-    """The life of a worker."""
+def _serve(driver: Any, prepare: Callable[[], None]) -> None:
+    """The main loop of a worker."""
     os.setpgid(0, 0)
     threading.Thread(target=_die_with_driver, daemon=True).start()
-    import torch
-
-    torch.set_num_threads(threads)
+    prepare()
     driver.send(STARTED)
     while True:
         try:

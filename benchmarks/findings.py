@@ -1,0 +1,355 @@
+"""The sentences of docs/which.md that state a result, made from the numbers in evidence/.
+
+A difference is within seeds (or within networks), like for like, with its 95 % interval; "lower"
+and "higher" are said only where the interval excludes 0.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import pyarrow.parquet as pq
+
+import verdicts
+from calibrant.papers import CLAIMS
+from calibrant.results import compare_runs
+from common import markdown
+from evidence import FOLDER, KINDS, NAMES, NATURAL, Values, judged_networks
+
+CORRUPTED = [f"generated/{kind}/{level}" for kind in KINDS for level in range(1, 6)]
+CE = "cross_entropy"
+IMAGES = ("features-cifar10", "features-cifar100", "cifar10")
+HEADS = "features/cifar10/"
+SHIFTED = {
+    "corrupted": {
+        "features-cifar10": [
+            f"{HEADS}generated-{kind}-3.npz"
+            for kind in ("gaussian_noise", "contrast", "motion_blur")
+        ],
+        "features-cifar100": [
+            f"features/cifar100/generated-gaussian_noise-{level}.npz" for level in (3, 5)
+        ],
+        "cifar10": CORRUPTED,
+    },
+    "natural": {"features-cifar10": [f"{HEADS}{NATURAL}"], "cifar10": [NATURAL]},
+}
+
+
+values_of = lru_cache(Values)
+
+
+class Difference(NamedTuple):
+    """A mean difference with its interval, in the units shown."""
+
+    mean: float
+    low: float
+    high: float
+    count: int
+
+    @property
+    def word(self) -> str:
+        if self.low > 0:
+            return "higher"
+        return "lower" if self.high < 0 else "not told apart"
+
+    def shown(self, digits: int) -> str:
+        ends = f"{self.low:+.{digits}f} to {self.high:+.{digits}f}"
+        return f"{self.mean:+.{digits}f} ({ends})"
+
+
+def differ(a: dict[object, float], b: dict[object, float], scale: float = 1.0) -> Difference:
+    """Paired difference over the keys of both."""
+    keys = sorted(a.keys() & b.keys(), key=str)
+    found = compare_runs([scale * a[k] for k in keys], [scale * b[k] for k in keys], paired=True)
+    return Difference(found.difference, found.low, found.high, len(keys))
+
+
+def of_seeds(
+    v: Values, loss: str, method: str, metric: str, parts: Sequence[str]
+) -> dict[object, float]:
+    columns = [v.by_seed.get((loss, method, part, metric), {}) for part in parts]
+    seeds = set.intersection(*map(set, columns))
+    return {seed: sum(column[seed] for column in columns) / len(columns) for seed in seeds}
+
+
+def against(
+    data: str,
+    metric: str,
+    a: tuple[str, str],
+    b: tuple[str, str],
+    parts: Sequence[str] = ("test",),
+    scale: float = 1.0,
+) -> Difference:
+    """One pair of loss and calibrator minus another on a data set."""
+    v = values_of(data)
+    return differ(of_seeds(v, *a, metric, parts), of_seeds(v, *b, metric, parts), scale)
+
+
+def networks(
+    metric: str, a: str, b: str, *, part: str = "test", top_only: bool = False, scale: float = 1.0
+) -> Difference:
+    """One calibrator minus another over pretrained networks."""
+    found = judged_networks(part, top_only=top_only)
+    one, two = (dict(found[name, "calibrant"][metric]) for name in (a, b))
+    return differ(one, two, scale)
+
+
+def after_the_same_calibrator(method: str) -> str:
+    """Losses whose NLL after a calibrator differs from that of cross-entropy after the same."""
+    parts = []
+    for data, name in NAMES.items():
+        v = values_of(data)
+        found = {x: against(data, "nll", (x, method), (CE, method)) for x in v.losses if x != CE}
+        shown = {
+            word: [f"`{x}` {d.shown(3)}" for x, d in found.items() if d.word == word]
+            for word in ("lower", "higher")
+        }
+        texts = [f"{word}: {', '.join(some)}" for word, some in shown.items() if some]
+        parts.append(f"{name} — {'; '.join(texts) if texts else 'none'}")
+    return ". ".join(parts) + "."
+
+
+def uncalibrated() -> str:
+    """Losses whose ECE as trained is below that of cross-entropy, and above."""
+    parts = []
+    for data, name in NAMES.items():
+        v = values_of(data)
+        found = {
+            x: against(data, "ece", (x, "none"), (CE, "none"), scale=100)
+            for x in v.losses
+            if x != CE
+        }
+        for word in ("lower", "higher"):
+            some = sorted((d.mean, x) for x, d in found.items() if d.word == word)
+            if some:
+                best = ", ".join(f"`{x}` {found[x].shown(1)}" for _, x in some)
+                parts.append(f"{name}, {word}: {best}")
+    return ". ".join(parts) + "."
+
+
+def most_wins() -> int:
+    """On how many data sets at most a loss has a lower NLL than cross-entropy, both scaled."""
+    wins: dict[str, int] = defaultdict(int)
+    for data in NAMES:
+        for x in values_of(data).losses:
+            if x != CE:
+                wins[x] += against(data, "nll", (x, "TS"), (CE, "TS")).word == "lower"
+    return max(wins.values())
+
+
+def on(
+    datas: Sequence[str],
+    metric: str,
+    a: tuple[str, str],
+    b: tuple[str, str],
+    digits: int,
+    scale: float = 1.0,
+) -> str:
+    """One pair minus another on several data sets, each with its interval."""
+    return "; ".join(
+        f"{NAMES[data]} {against(data, metric, a, b, scale=scale).shown(digits)}" for data in datas
+    )
+
+
+def under_shift(metric: str, a: tuple[str, str], b: tuple[str, str], kind: str) -> str:
+    """The same on shifted samples, where we have them: in points."""
+    return "; ".join(
+        f"{NAMES[data]} {against(data, metric, a, b, parts, 100).shown(1)}"
+        for data, parts in SHIFTED[kind].items()
+    )
+
+
+def advice() -> str:
+    """What to use, and what we saw, at which strength."""
+    ece = networks("ece", "temperature", "none", scale=100)
+    matrix = networks("nll", "structured_matrix", "temperature")
+    accuracy = networks("accuracy", "structured_matrix", "temperature", scale=100)
+    binary = networks("ece", "structured_vector", "temperature", top_only=True, scale=100)
+    levels = networks("auroc", "histogram", "none", scale=100)
+    scaled = networks("auroc", "scaling_binning", "none", scale=100)
+    plain, ts = (CE, "none"), (CE, "TS")
+    rows = [
+        [
+            "a trained network, a few hundred labelled samples",
+            "–",
+            "`temperature`",
+            f"ECE in points, after minus before: {ece.count} pretrained networks {ece.shown(1)}; "
+            f"{on(IMAGES, 'ece', ts, plain, 1, 100)}; no predicted class changes",
+        ],
+        [
+            "a trained network, thousands of labelled samples",
+            "–",
+            "`structured_matrix` up to about a hundred classes, otherwise `structured_vector`; "
+            "`auto` if unsure",
+            f"NLL of `structured_matrix` minus `temperature`: {matrix.shown(4)} on {matrix.count} "
+            f"pretrained networks; accuracy {accuracy.shown(2)} points. NLL of "
+            f"`structured_vector` minus `temperature` for cross-entropy: "
+            f"{on(IMAGES, 'nll', (CE, 'SVS'), ts, 3)}",
+        ],
+        [
+            "you train, and can calibrate afterwards",
+            "`cross_entropy`",
+            "`structured_vector` or `temperature`",
+            f"after temperature scaling no loss has a lower NLL than cross-entropy on more than "
+            f"{most_wins()} of our {len(NAMES)} sets of runs "
+            f"([below](#compare-losses-after-calibration)). Label smoothing minus cross-entropy, "
+            f"NLL after TS: {on(IMAGES, 'nll', ('label_smoothing', 'TS'), ts, 3)}",
+        ],
+        [
+            "you train, and cannot calibrate afterwards",
+            "`focal:gamma=3`, mixup, or `soft_binned_ece` added to either loss; measure it",
+            "none",
+            f"ECE in points minus cross-entropy, focal loss: "
+            f"{on((*IMAGES, 'sst2'), 'ece', ('focal', 'none'), plain, 1, 100)}; mixup: "
+            f"{on(IMAGES, 'ece', ('mixup', 'none'), plain, 1, 100)}",
+        ],
+        [
+            "the data will change after training",
+            "`cross_entropy`",
+            "`temperature`",
+            f"ECE of cross-entropy in points, scaled minus as trained, corrupted: "
+            f"{under_shift('ece', ts, plain, 'corrupted')}; photographs from another source: "
+            f"{under_shift('ece', ts, plain, 'natural')}. Focal loss without calibration minus "
+            f"cross-entropy with it, corrupted: "
+            f"{under_shift('ece', ('focal', 'none'), ts, 'corrupted')}. **Nothing we tried makes "
+            f"the error small**",
+        ],
+        [
+            "you have two classes, or only confidences",
+            "–",
+            "`structured_vector`, `isotonic`, `beta` or `platt`",
+            f"ECE of `structured_vector` minus `temperature`: {binary.shown(1)} points on "
+            f"{binary.count} ImageNet networks, right or wrong: {binary.word}",
+        ],
+        [
+            "a few levels of confidence are enough",
+            "–",
+            "`scaling_binning`",
+            f"AUROC {scaled.shown(1)} points against no calibration; `histogram` "
+            f"{levels.shown(1)}, and it may give the true class probability 0",
+        ],
+    ]
+    return markdown(
+        ["your situation", "loss", "calibrator", "what we saw, with 95 % intervals"], rows
+    )
+
+
+def losses_compared() -> str:
+    return (
+        f"NLL after temperature scaling, a loss minus cross-entropy, where the interval "
+        f"excludes 0. "
+        f"{after_the_same_calibrator('TS')}\n\nECE in points without calibration, likewise. "
+        f"{uncalibrated()}"
+    )
+
+
+def refinement() -> str:
+    """What temperature scaling does to AUROC."""
+    texts = []
+    for data, name in NAMES.items():
+        found = against(data, "auroc", (CE, "TS"), (CE, "none"), scale=100)
+        texts.append(f"{name} {found.shown(2)}")
+    return (
+        "With more than two classes a temperature is no monotone map of the top confidence, "
+        "and AUROC "
+        f"moves: for cross-entropy by {'; '.join(texts)} points."
+    )
+
+
+def shifted() -> str:
+    """What scaling removes under shift, and which losses are best before and after."""
+    v = values_of("cifar10")
+    clean = against("cifar10", "ece", (CE, "TS"), (CE, "none"), scale=100)
+    moved = against("cifar10", "ece", (CE, "TS"), (CE, "none"), CORRUPTED, 100)
+    before, after = (
+        [
+            x
+            for x in v.losses
+            if x != CE
+            and against("cifar10", "ece", (x, method), (CE, method), CORRUPTED, 100).word == "lower"
+        ]
+        for method in ("none", "TS")
+    )
+    soft = sum(
+        sum(of_seeds(v, x, "TS-SB-ECE", "ece_l2_mass", [part]).values())
+        > sum(of_seeds(v, x, "TS", "ece_l2_mass", [part]).values())
+        for x in v.losses
+        for part in (*CORRUPTED, NATURAL)
+    )
+    named = lambda some: ", ".join(f"`{x}`" for x in some) or "none"  # noqa: E731
+    return (
+        f"For cross-entropy, temperature scaling changes the ECE by {clean.shown(1)} points on "
+        f"clean "
+        f"samples and by {moved.shown(1)} under corruptions. Losses with a lower ECE than "
+        f"cross-entropy under corruptions, uncalibrated: {named(before)}; both after temperature "
+        f"scaling: {named(after)}. Fitting the temperature by soft-binned ECE instead of "
+        f"likelihood "
+        f"gives the *higher* ECE in {soft} of {len(v.losses) * (len(CORRUPTED) + 1)} cases of "
+        f"loss and "
+        "shift (karandikar2021 reports the opposite)."
+    )
+
+
+def memorised() -> str:
+    """The largest training error of the heads, by data set."""
+    texts = []
+    for data in ("features-cifar10", "features-cifar100"):
+        errors = training_errors(data)
+        worst = max(errors, key=lambda loss: errors[loss])
+        texts.append(f"{NAMES[data]} {100 * errors[worst]:.1f} % (`{worst}`)")
+    return (
+        "Training error in the last epoch, mean over seeds, of the loss with the largest, of the "
+        f"losses of mukhoti2020 and singh2021 without mixup: {'; '.join(texts)}."
+    )
+
+
+def training_errors(data: str) -> dict[str, float]:
+    """Mean training error over seeds by loss, as collected from the records of epochs."""
+    keys = set(pq.read_table(FOLDER / f"{data}.parquet", columns=["run"])["run"].to_pylist())
+    found: dict[str, list[float]] = defaultdict(list)
+    for row in pq.read_table(FOLDER / "derived.parquet").to_pylist():
+        # The error of mixup is that on mixed samples, and says nothing about the training samples.
+        known = row["metric"] == "train_error" and row["run"] in keys
+        if known and row["method"] != "mixup":
+            found[row["method"]].append(row["value"])
+    return {loss: sum(values) / len(values) for loss, values in found.items()}
+
+
+def known() -> str:
+    """How many claims of the papers our numbers support."""
+    names = [claim.name for claim in verdicts.empirical()]
+    count = verdicts.counts(names)
+    untested = sum(not verdicts.words_of(name) for name in names)
+    decided = len(names) - count["cannot tell"]
+    sources = ", ".join(
+        f"{len(verdicts.decided_by(source, names))} by {shown}"
+        for source, shown in verdicts.SOURCES.items()
+    )
+    return (
+        f"Of the {len(names)} empirical claims of [the papers](papers/index.md), {decided} are "
+        f"decided by our numbers ({sources}): {count['holds']} hold, {count['does not hold']} do "
+        f"not, and on {count[verdicts.MIXED]} our sources disagree. "
+        f"{count['cannot tell']} cannot be told, {untested} of them because we have no numbers. "
+        f"{len(CLAIMS) - len(names)} more are mathematics."
+    )
+
+
+def blocks() -> dict[str, str]:
+    """The text of every block of docs/which.md that is made of sentences."""
+    import headline
+    import sensitivity
+
+    return {
+        "advice": advice(),
+        "losses-compared": losses_compared(),
+        "refinement": refinement(),
+        "shifted": shifted(),
+        "known": known(),
+        "memorised": memorised(),
+        "headline": headline.table(),
+        "sensitivity": sensitivity.ece_depends(),
+        "temperatures": sensitivity.temperatures(),
+    }

@@ -1,0 +1,949 @@
+/* Compiled twins of the row sweeps: the NumPy code in row_sweeps.py is the reference.
+
+   One call handles one chunk of rows without the interpreter lock; threads come from the caller.
+   Every buffer is checked here before a pointer is used. Needs the vector extensions of GCC or
+   Clang; where this file does not compile, the package is installed without it. */
+
+#if !defined(__GNUC__)
+#error "needs the vector extensions of GCC or Clang; the NumPy implementation serves instead"
+#endif
+
+#define Py_LIMITED_API 0x030B0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#pragma GCC diagnostic ignored "-Wpsabi"
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT OFF
+#endif
+
+/* Vectors have the width of the instruction set: the names are those of the set being compiled. */
+#define vf NAME(vf)
+#define vd NAME(vd)
+#define vi NAME(vi)
+#define vl NAME(vl)
+#define LOAD_F(p) (*(const NAME(any_vf) *)(p))
+#define LOAD_D(p) (*(const NAME(any_vd) *)(p))
+#define LOAD_I(p) (*(const NAME(any_vi) *)(p))
+#define LOAD_L(p) (*(const NAME(any_vl) *)(p))
+#define STORE_F(p, x) (*(NAME(any_vf) *)(p) = (x))
+#define STORE_D(p, x) (*(NAME(any_vd) *)(p) = (x))
+#define STORE_I(p, x) (*(NAME(any_vi) *)(p) = (x))
+#define STORE_L(p, x) (*(NAME(any_vl) *)(p) = (x))
+#define WIDE(p) __builtin_convertvector(*(const NAME(any_vh) *)(p), vd)
+#define splat_f(x) ((float)(x) - (vf){0})
+#define splat_d(x) ((double)(x) - (vd){0})
+#define splat_l(x) ((int64_t)(x) + (vl){0})
+#define SELECT_F(m, a, b) ((vf)(((vi)(a) & (vi)(m)) | ((vi)(b) & ~(vi)(m))))
+#define SELECT_D(m, a, b) ((vd)(((vl)(a) & (vl)(m)) | ((vl)(b) & ~(vl)(m))))
+#define SELECT_L(m, a, b) (((a) & (vl)(m)) | ((b) & ~(vl)(m)))
+#define MAGIC 6755399441055744.0 /* 1.5 * 2^52: added to x, its low bits are x rounded */
+#define MAGIC_BITS 0x4338000000000000LL
+#define ROUNDED(x) ((vl)((x) + MAGIC) - MAGIC_BITS)
+
+enum { HALF, FLOAT, DOUBLE };
+#define NARROW 32              /* classes up to which rows are swept eight at a time */
+#define LOWEST -708.0          /* exp of less is 0 */
+#define FAINTEST -43.0f        /* terms below exp of this do not change a float32 sum */
+#define RUN 128                /* float32 sums this long go over to float64: equal terms round alike */
+#ifndef AHEAD
+#define AHEAD 2048 /* floats to fetch ahead: rows lie in several pages, where the machine stops */
+#endif
+#define FAINT 1e-6             /* sums of other classes below this are added up on their own */
+#define SUM_TOLERANCE 1e-3     /* of rows of probabilities */
+#define UNITS 1073741824.0     /* classwise probabilities are multiples of 2^-30 */
+#define SLACK 1e-6             /* this close below the first edge, float32 is not trusted */
+#define EDGE 1e-9              /* closer to an edge, values are compared with the edge itself */
+#define MOST_CLASSES 1000000000
+#define HALF_UNITS 67108864.0  /* 2^26: values are summed as high * 2^-26 + low * 2^-52 */
+#define MOST_TERM 1024.0       /* of such a sum: 2^27 of them cannot overflow */
+#define SERIES_FROM 64.0       /* harmonic numbers of fractions from here on are a series */
+
+typedef struct {
+    const char *data;
+    int64_t rows, classes, row_step, class_step, room_used;
+    int type;
+    void *room; /* for a row of halves as floats, then for the first bins */
+} Scores;
+
+typedef struct {
+    int64_t *predicted;
+    uint8_t *correct;
+    double *odds, *confidence, *label_log_prob, *label_prob, *brier, *entropy;
+} Columns;
+
+typedef struct {
+    double top, gap, total, squares, weighted;
+} Sums;
+
+/* The sums of eight rows, and room for their columns. */
+typedef struct {
+    double top[8], gap[8], total[8], squares[8], weighted[8], label[8], spare[6][8];
+} Eight;
+
+typedef struct {
+    const double *total; /* NULL for logits */
+    const int64_t *labels, *predicted;
+    const double *confidence, *label_prob;
+} Known;
+
+typedef struct {
+    int64_t bins, *count, *units, *hits;
+} Table;
+
+typedef struct {
+    double *log_total, *mean, *variance;
+} Tempered;
+
+static inline Columns spare_columns(Eight *e)
+{
+    Columns c = {NULL, NULL, e->spare[0], e->spare[1], e->spare[2], e->spare[3], e->spare[4],
+                 e->spare[5]};
+    return c;
+}
+
+static inline void copy_columns(const Columns *to, int64_t at, const Columns *from, int64_t count)
+{
+    size_t bytes = (size_t)count * sizeof(double);
+    memcpy(to->odds + at, from->odds, bytes);
+    memcpy(to->confidence + at, from->confidence, bytes);
+    memcpy(to->label_log_prob + at, from->label_log_prob, bytes);
+    memcpy(to->label_prob + at, from->label_prob, bytes);
+    memcpy(to->brier + at, from->brier, bytes);
+    memcpy(to->entropy + at, from->entropy, bytes);
+}
+
+static inline float half_to_float(uint16_t h)
+{
+    uint32_t bits = (uint32_t)(h & 0x7fff) << 13;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    value *= 5192296858534827628530496329220096.0f; /* 2^112: the exponents' offset */
+    memcpy(&bits, &value, sizeof bits);
+    bits |= (h & 0x7c00) == 0x7c00 ? 0x7f800000u : 0u;
+    bits |= (uint32_t)(h & 0x8000) << 16;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static void halves_to_floats(const uint16_t *from, float *to, int64_t count)
+{
+    for (int64_t j = 0; j < count; j++)
+        to[j] = half_to_float(from[j]);
+}
+
+/* A long row as floats or doubles. */
+static inline const char *floats_of(const Scores *s, int64_t row)
+{
+    const char *at = s->data + row * s->row_step;
+    if (s->type != HALF)
+        return at;
+    halves_to_floats((const uint16_t *)at, s->room, s->classes);
+    return s->room;
+}
+
+static inline double entry(const Scores *s, const char *row, int64_t k)
+{
+    return s->type == DOUBLE ? ((const double *)row)[k] : (double)((const float *)row)[k];
+}
+
+static inline double least(double a, double b) { return a < b ? a : b; }
+
+static inline double nearest(double x) { return (x + MAGIC) - MAGIC; }
+
+/* Equal-width bin of a value: (lo, hi], with 0 in the first bin. */
+static inline int64_t width_index(double value, int64_t bins)
+{
+    double scaled = value * (double)bins, near = nearest(scaled);
+    int64_t index = (int64_t)near - (scaled <= near);
+    if (fabs(scaled - near) < EDGE * (double)bins)
+        index = (int64_t)near - (value <= near / (double)bins);
+    return index < 0 ? 0 : index < bins ? index : bins - 1;
+}
+
+static inline void count_entry(const Table *t, int64_t k, double value)
+{
+    int64_t cell = k * t->bins + width_index(value, t->bins);
+    t->count[cell]++;
+    t->units[cell] += (int64_t)nearest(value * UNITS);
+}
+
+static inline void count_label(const Table *t, int64_t label, double label_prob)
+{
+    t->hits[label * t->bins + width_index(label_prob, t->bins)]++;
+}
+
+/* Samples and sums of confidence by cell; wrong and correct samples side by side. */
+typedef struct {
+    int64_t cells, *count, *whole, *part;
+    int bits; /* the sums are whole multiples of 2^-bits */
+} Histogram;
+
+static inline void add_sample(const Histogram *h, int64_t cell, int correct, double confidence)
+{
+    int64_t at = 2 * cell + correct;
+    int64_t unit = (int64_t)1 << h->bits;
+    int64_t sum = h->part[at] + __builtin_llrint(confidence * (double)unit);
+    h->count[at]++;
+    h->whole[at] += sum >> h->bits;
+    h->part[at] = sum & (unit - 1);
+}
+
+static void add_by_width(const Histogram *h, int64_t rows, const double *confidence,
+                         const uint8_t *correct)
+{
+    for (int64_t i = 0; i < rows; i++)
+        add_sample(h, width_index(confidence[i], h->cells), correct[i] != 0, confidence[i]);
+}
+
+/* Cells are the leading bits of the odds in float32, from `first` on, `drop` bits left out. */
+static void add_by_odds(const Histogram *h, int64_t rows, const double *odds,
+                        const double *confidence, const uint8_t *correct, int32_t first, int drop)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        float narrow = (float)odds[i];
+        int32_t bits;
+        memcpy(&bits, &narrow, sizeof bits);
+        int64_t cell = (int64_t)(bits >> drop) - first;
+        cell = cell < 0 ? 0 : cell < h->cells ? cell : h->cells - 1;
+        add_sample(h, cell, correct[i] != 0, confidence[i]);
+    }
+}
+
+/* --- the sweeps, once per instruction set ---------------------------------------------------- */
+
+#define GENERIC_ABOVE_F(a, b) MASK_I((vi)((a) > (b)))
+#define GENERIC_MAX_F(a, b) SELECT_F((a) > (b), a, b) /* b where either is NaN, as on x86 */
+#define GENERIC_MIN_F(a, b) SELECT_F((a) < (b), a, b)
+#define GENERIC_MAX_D(a, b) SELECT_D((a) > (b), a, b)
+#define GENERIC_MIN_D(a, b) SELECT_D((a) < (b), a, b)
+
+#define ABOVE_F GENERIC_ABOVE_F
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define FMA_F(a, b, c) ((a) * (b) + (c))
+#define FMA_D(a, b, c) ((a) * (b) + (c))
+#define MAX_F(a, b) ((vf)_mm_max_ps((__m128)(a), (__m128)(b)))
+#define MIN_F(a, b) ((vf)_mm_min_ps((__m128)(a), (__m128)(b)))
+#define MAX_D(a, b) ((vd)_mm_max_pd((__m128d)(a), (__m128d)(b)))
+#define MIN_D(a, b) ((vd)_mm_min_pd((__m128d)(a), (__m128d)(b)))
+#define MASK_I(m) _mm_movemask_ps((__m128)(m))
+#define MASK_L(m) _mm_movemask_pd((__m128d)(m))
+#else
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#define FMA_F(a, b, c) ((vf)vfmaq_f32((float32x4_t)(c), (float32x4_t)(a), (float32x4_t)(b)))
+#define FMA_D(a, b, c) ((vd)vfmaq_f64((float64x2_t)(c), (float64x2_t)(a), (float64x2_t)(b)))
+#else
+#define FMA_F(a, b, c) ((a) * (b) + (c))
+#define FMA_D(a, b, c) ((a) * (b) + (c))
+#endif
+#define MAX_F GENERIC_MAX_F
+#define MIN_F GENERIC_MIN_F
+#define MAX_D GENERIC_MAX_D
+#define MIN_D GENERIC_MIN_D
+static inline int bits_of_lanes(const int32_t *lanes, int64_t any)
+{
+    return any ? (lanes[0] & 1) | (lanes[1] & 2) | (lanes[2] & 4) | (lanes[3] & 8) : 0;
+}
+#define MASK_I(m) \
+    ({ \
+        vi lanes_ = (m); \
+        vl any_ = (vl)lanes_; \
+        int32_t each_[4]; \
+        STORE_I(each_, lanes_); \
+        bits_of_lanes(each_, any_[0] | any_[1]); \
+    })
+#define MASK_L(m) ((int)(((m)[0] & 1) | ((m)[1] & 2)))
+#endif
+
+#define NAME(x) x##_base
+#define TARGET
+#define VB 16
+#include "_rows_sweeps.h"
+#include "_rows_streams.h"
+#include "_rows_tables.h"
+#undef NAME
+#undef TARGET
+#undef VB
+
+#if defined(__x86_64__) && !defined(CALIBRANT_BASELINE)
+#define CLONES 1
+
+#undef FMA_F
+#undef FMA_D
+#undef MAX_F
+#undef MIN_F
+#undef MAX_D
+#undef MIN_D
+#undef MASK_I
+#undef MASK_L
+#define FMA_F(a, b, c) ((vf)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
+#define FMA_D(a, b, c) ((vd)_mm256_fmadd_pd((__m256d)(a), (__m256d)(b), (__m256d)(c)))
+#define MAX_F(a, b) ((vf)_mm256_max_ps((__m256)(a), (__m256)(b)))
+#define MIN_F(a, b) ((vf)_mm256_min_ps((__m256)(a), (__m256)(b)))
+#define MAX_D(a, b) ((vd)_mm256_max_pd((__m256d)(a), (__m256d)(b)))
+#define MIN_D(a, b) ((vd)_mm256_min_pd((__m256d)(a), (__m256d)(b)))
+#define MASK_I(m) _mm256_movemask_ps((__m256)(m))
+#define MASK_L(m) _mm256_movemask_pd((__m256d)(m))
+
+#define NAME(x) x##_avx2
+#define TARGET __attribute__((target("avx2,fma")))
+#define VB 32
+#include "_rows_sweeps.h"
+#include "_rows_streams.h"
+#include "_rows_tables.h"
+#undef NAME
+#undef TARGET
+#undef VB
+
+#undef FMA_F
+#undef FMA_D
+#undef MAX_F
+#undef MIN_F
+#undef MAX_D
+#undef MIN_D
+#undef MASK_I
+#undef ABOVE_F
+#undef MASK_L
+#define FMA_F(a, b, c) ((vf)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
+#define FMA_D(a, b, c) ((vd)_mm512_fmadd_pd((__m512d)(a), (__m512d)(b), (__m512d)(c)))
+#define MAX_F(a, b) ((vf)_mm512_max_ps((__m512)(a), (__m512)(b)))
+#define MIN_F(a, b) ((vf)_mm512_min_ps((__m512)(a), (__m512)(b)))
+#define MAX_D(a, b) ((vd)_mm512_max_pd((__m512d)(a), (__m512d)(b)))
+#define MIN_D(a, b) ((vd)_mm512_min_pd((__m512d)(a), (__m512d)(b)))
+#define ABOVE_F(a, b) ((int)_mm512_cmp_ps_mask((__m512)(a), (__m512)(b), _CMP_GT_OQ))
+#define MASK_I(m) ((int)_mm512_movepi32_mask((__m512i)(m)))
+#define MASK_L(m) ((int)_mm512_movepi64_mask((__m512i)(m)))
+
+#define NAME(x) x##_avx512
+#define TARGET __attribute__((target("fma,avx512f,avx512dq,avx512bw,avx512vl")))
+#define VB 64
+#include "_rows_sweeps.h"
+#include "_rows_streams.h"
+#include "_rows_tables.h"
+#undef NAME
+#undef TARGET
+#undef VB
+#endif
+
+enum { BASE, AVX2, AVX512 };
+static int level = BASE;
+
+#ifdef CLONES
+#define CALL(f, ...) \
+    (level == AVX512 ? f##_avx512(__VA_ARGS__) \
+     : level == AVX2 ? f##_avx2(__VA_ARGS__) \
+                     : f##_base(__VA_ARGS__))
+#else
+#define CALL(f, ...) f##_base(__VA_ARGS__)
+#endif
+
+static int best_level(void)
+{
+#ifdef CLONES
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+        return AVX512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return AVX2;
+#endif
+    return BASE;
+}
+
+#include "_rows_draws.h"
+#include "_rows_ranks.h"
+
+/* --- buffers --------------------------------------------------------------------------------- */
+
+typedef struct {
+    Py_buffer views[20];
+    int count;
+} Held;
+
+static void release(Held *held)
+{
+    for (int k = 0; k < held->count; k++)
+        PyBuffer_Release(&held->views[k]);
+    held->count = 0;
+}
+
+static Py_buffer *hold(Held *held, PyObject *object, int flags)
+{
+    Py_buffer *view = &held->views[held->count];
+    if (PyObject_GetBuffer(object, view, flags | PyBUF_STRIDES | PyBUF_FORMAT))
+        return NULL;
+    held->count++;
+    return view;
+}
+
+/* A dense column of `length` entries, of one of the formats; NULL with an error set. */
+static void *column(Held *held, PyObject *object, const char *name, const char *formats,
+                    Py_ssize_t size, int64_t length, int writable)
+{
+    Py_buffer *view = hold(held, object, writable ? PyBUF_WRITABLE : 0);
+    if (!view)
+        return NULL;
+    const char *format = view->format ? view->format : "B";
+    if (strlen(format) != 1 || !strchr(formats, format[0]) || view->itemsize != size ||
+        view->ndim != 1 || view->shape[0] != length ||
+        (length > 1 && view->strides[0] != size) || (uintptr_t)view->buf % (size_t)size) {
+        PyErr_Format(PyExc_ValueError, "%s must be a dense column of %lld entries", name,
+                     (long long)length);
+        return NULL;
+    }
+    return view->buf;
+}
+
+#define DOUBLES(object, name, writable) \
+    column(held, object, name, "d", sizeof(double), s->rows, writable)
+#define WHOLE(object, name, length, writable) \
+    column(held, object, name, "lq", sizeof(int64_t), length, writable)
+
+/* The matrix (N, K): any steps with few classes, dense rows with many. `extra` bytes per class. */
+static int matrix(Held *held, PyObject *object, Scores *s, size_t extra)
+{
+    Py_buffer *view = hold(held, object, 0);
+    if (!view)
+        return 0;
+    const char *format = view->format ? view->format : "B";
+    char kind = strlen(format) == 1 ? format[0] : '?';
+    Py_ssize_t size = kind == 'e' ? 2 : kind == 'f' ? 4 : 8;
+    int known = kind == 'e' || kind == 'f' || kind == 'd';
+    if (!known || view->itemsize != size || view->ndim != 2 || view->shape[1] < 1 ||
+        view->shape[1] > MOST_CLASSES || (uintptr_t)view->buf % (size_t)size ||
+        view->strides[0] % size || view->strides[1] % size ||
+        (view->shape[1] > NARROW && view->strides[1] != size)) {
+        PyErr_SetString(PyExc_ValueError,
+                        "scores must be an aligned matrix of floats, with dense rows");
+        return 0;
+    }
+    s->data = view->buf;
+    s->rows = view->shape[0];
+    s->classes = view->shape[1];
+    s->row_step = view->strides[0];
+    s->class_step = view->strides[1];
+    s->type = kind == 'e' ? HALF : kind == 'f' ? FLOAT : DOUBLE;
+    size_t padded = ((size_t)s->classes + 31) & ~(size_t)31;
+    s->room_used = s->type == HALF ? (int64_t)(padded * sizeof(float)) : 0;
+    s->room = malloc((size_t)s->room_used + padded * extra + 64);
+    if (!s->room) {
+        PyErr_NoMemory();
+        return 0;
+    }
+    return 1;
+}
+
+static int in_range(const int64_t *classes, const Scores *s, const char *name)
+{
+    for (int64_t i = 0; i < s->rows; i++)
+        if (classes[i] < 0 || classes[i] >= s->classes) {
+            PyErr_Format(PyExc_ValueError, "%s must lie in 0 ... K - 1", name);
+            return 0;
+        }
+    return 1;
+}
+
+static int label_column(Held *held, PyObject *object, const Scores *s, const int64_t **labels)
+{
+    *labels = NULL;
+    if (object == Py_None)
+        return 1;
+    *labels = WHOLE(object, "labels", s->rows, 0);
+    return *labels && in_range(*labels, s, "labels");
+}
+
+static int missing_labels(void)
+{
+    PyErr_SetString(PyExc_ValueError, "labels must be given");
+    return 0;
+}
+
+static int columns(Held *held, PyObject **given, const Scores *s, Columns *out)
+{
+    return (out->predicted = WHOLE(given[0], "predicted", s->rows, 1)) &&
+           (out->correct = column(held, given[1], "correct", "?", 1, s->rows, 1)) &&
+           (out->odds = DOUBLES(given[2], "odds", 1)) &&
+           (out->confidence = DOUBLES(given[3], "confidence", 1)) &&
+           (out->label_log_prob = DOUBLES(given[4], "label_log_prob", 1)) &&
+           (out->label_prob = DOUBLES(given[5], "label_prob", 1)) &&
+           (out->brier = DOUBLES(given[6], "brier", 1)) &&
+           (out->entropy = DOUBLES(given[7], "entropy", 1));
+}
+
+static PyObject *done(Held *held, Scores *s, int fine, int64_t answer)
+{
+    release(held);
+    free(s->room);
+    return fine ? PyLong_FromLongLong((long long)answer) : NULL;
+}
+
+/* --- what Python calls ----------------------------------------------------------------------- */
+
+static int tables(Held *held, PyObject **given, const Scores *s, long long bins, Table *t)
+{
+    if (bins < 1 || bins > MOST_CLASSES) {
+        PyErr_SetString(PyExc_ValueError, "bins must be at least 1");
+        return 0;
+    }
+    t->bins = bins;
+    return (t->count = WHOLE(given[0], "count", s->classes * bins, 1)) &&
+           (t->units = WHOLE(given[1], "units", s->classes * bins, 1)) &&
+           (t->hits = WHOLE(given[2], "hits", s->classes * bins, 1));
+}
+
+/* Returns the first bad row, or -1. */
+static int64_t sweep_logits(const Scores *s, const int64_t *labels, const double *second,
+                            const Columns *out, const Table *t)
+{
+    if (s->classes <= NARROW)
+        return CALL(logits_narrow, s, labels, out, t);
+    int at_once = t && s->type != DOUBLE;
+    CALL(logits_wide, s, labels, second, out, at_once ? t : NULL);
+    if (t && !at_once) {
+        Known known = {NULL, labels, out->predicted, out->confidence, out->label_prob};
+        CALL(cells_d, s, &known, t);
+    }
+    return -1;
+}
+
+PyDoc_STRVAR(logits_doc,
+             "logits(scores, labels, second, *columns, bins, count, units, hits): fill the columns "
+             "of\nchecked rows; with bins > 0 also add to the tables (K * bins,). First bad row or "
+             "-1.\nWith many classes, predicted classes and the runners-up's logits are given.");
+
+static PyObject *rows_logits(PyObject *self, PyObject *args)
+{
+    Held store = {.count = 0}, *held = &store;
+    Scores scores = {0}, *s = &scores;
+    Columns out;
+    Table t;
+    PyObject *matrix_, *labels_, *second_, *o[8], *tables_[3];
+    const int64_t *labels;
+    const double *second = NULL;
+    long long bins;
+    int64_t bad = -1;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OOOOOOOOOOOLOOO", &matrix_, &labels_, &second_, o, o + 1, o + 2,
+                          o + 3, o + 4, o + 5, o + 6, o + 7, &bins, tables_, tables_ + 1,
+                          tables_ + 2))
+        return NULL;
+    int fine = matrix(held, matrix_, s, bins ? 11 * sizeof(float) : 0) &&
+               label_column(held, labels_, s, &labels) && columns(held, o, s, &out);
+    if (fine && s->classes > NARROW)
+        fine = in_range(out.predicted, s, "predicted") &&
+               (second = DOUBLES(second_, "second", 0)) != NULL;
+    if (fine && bins)
+        fine = labels ? tables(held, tables_, s, bins, &t) : missing_labels();
+    if (fine) {
+        Py_BEGIN_ALLOW_THREADS
+        bad = sweep_logits(s, labels, second, &out, bins ? &t : NULL);
+        Py_END_ALLOW_THREADS
+    }
+    return done(held, s, fine, bad);
+}
+
+PyDoc_STRVAR(check_logits_doc, "check_logits(scores, predicted, second): first bad row, or -1.\n\n"
+                               "The columns are filled where there are many classes.");
+
+static PyObject *rows_check_logits(PyObject *self, PyObject *args)
+{
+    Held store = {.count = 0}, *held = &store;
+    Scores scores = {0}, *s = &scores;
+    PyObject *matrix_, *predicted_, *second_;
+    int64_t *predicted = NULL, bad = -1;
+    double *second = NULL;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OOO", &matrix_, &predicted_, &second_))
+        return NULL;
+    int fine = matrix(held, matrix_, s, 0);
+    if (fine && s->classes > NARROW)
+        fine = (predicted = WHOLE(predicted_, "predicted", s->rows, 1)) &&
+               (second = DOUBLES(second_, "second", 1));
+    if (fine) {
+        Py_BEGIN_ALLOW_THREADS
+        bad = s->classes > NARROW ? CALL(check_wide, s, predicted, second) : CALL(check_narrow, s);
+        Py_END_ALLOW_THREADS
+    }
+    return done(held, s, fine, bad);
+}
+
+PyDoc_STRVAR(check_probs_doc, "check_probs(scores, sums, predicted): first bad row, or -1.");
+
+static PyObject *rows_check_probs(PyObject *self, PyObject *args)
+{
+    Held store = {.count = 0}, *held = &store;
+    Scores scores = {0}, *s = &scores;
+    PyObject *matrix_, *sums_, *predicted_;
+    double *sums = NULL;
+    int64_t *predicted = NULL, bad = -1;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OOO", &matrix_, &sums_, &predicted_))
+        return NULL;
+    int fine = matrix(held, matrix_, s, 0) && (sums = DOUBLES(sums_, "sums", 1)) &&
+               (predicted = WHOLE(predicted_, "predicted", s->rows, 1));
+    if (fine) {
+        Py_BEGIN_ALLOW_THREADS
+        bad = s->classes > NARROW ? CALL(check_probs_wide, s, sums, predicted)
+                                  : CALL(check_probs_narrow, s, sums, predicted);
+        Py_END_ALLOW_THREADS
+    }
+    return done(held, s, fine, bad);
+}
+
+PyDoc_STRVAR(probs_doc, "probs(scores, total, labels, *columns): fill the columns of checked rows.\n\n"
+                        "With many classes, `predicted` is given.");
+
+static PyObject *rows_probs(PyObject *self, PyObject *args)
+{
+    Held store = {.count = 0}, *held = &store;
+    Scores scores = {0}, *s = &scores;
+    Columns out;
+    PyObject *matrix_, *total_, *labels_, *o[8];
+    const int64_t *labels;
+    const double *total = NULL;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OOOOOOOOOOO", &matrix_, &total_, &labels_, o, o + 1, o + 2, o + 3,
+                          o + 4, o + 5, o + 6, o + 7))
+        return NULL;
+    int fine = matrix(held, matrix_, s, 0) && (total = DOUBLES(total_, "total", 0)) &&
+               label_column(held, labels_, s, &labels) && columns(held, o, s, &out) &&
+               (s->classes <= NARROW || in_range(out.predicted, s, "predicted"));
+    if (fine) {
+        Py_BEGIN_ALLOW_THREADS
+        if (s->classes > NARROW)
+            CALL(probs_wide, s, total, labels, &out);
+        else
+            CALL(probs_narrow, s, total, labels, &out);
+        Py_END_ALLOW_THREADS
+    }
+    return done(held, s, fine, -1);
+}
+
+PyDoc_STRVAR(cells_doc,
+             "cells(scores, total, labels, predicted, confidence, label_prob, bins, count, units, "
+             "hits):\nadd rows of probabilities to the tables (K * bins,).");
+
+static PyObject *rows_cells(PyObject *self, PyObject *args)
+{
+    Held store = {.count = 0}, *held = &store;
+    Scores scores = {0}, *s = &scores;
+    PyObject *matrix_, *total_, *o[4], *tables_[3];
+    Known known = {0};
+    Table t;
+    long long bins;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OOOOOOLOOO", &matrix_, &total_, o, o + 1, o + 2, o + 3, &bins,
+                          tables_, tables_ + 1, tables_ + 2))
+        return NULL;
+    int fine = matrix(held, matrix_, s, sizeof(int64_t)) &&
+               label_column(held, o[0], s, &known.labels) &&
+               (known.labels || missing_labels()) &&
+               (known.predicted = WHOLE(o[1], "predicted", s->rows, 0)) &&
+               in_range(known.predicted, s, "predicted") &&
+               (known.confidence = DOUBLES(o[2], "confidence", 0)) &&
+               (known.label_prob = DOUBLES(o[3], "label_prob", 0)) &&
+               (known.total = DOUBLES(total_, "total", 0)) &&
+               tables(held, tables_, s, bins, &t);
+    if (fine) {
+        Py_BEGIN_ALLOW_THREADS
+        if (s->classes > NARROW)
+            CALL(cells_d, s, &known, &t);
+        else
+            CALL(cells_narrow, s, &known, &t);
+        Py_END_ALLOW_THREADS
+    }
+    return done(held, s, fine, -1);
+}
+
+PyDoc_STRVAR(tempered_doc, "tempered(scores, top, beta, exact, log_total, mean, variance): of each "
+                           "row\nat inverse temperature beta > 0, relative to its top.");
+
+static PyObject *rows_tempered(PyObject *self, PyObject *args)
+{
+    Held store = {.count = 0}, *held = &store;
+    Scores scores = {0}, *s = &scores;
+    PyObject *matrix_, *top_, *o[3];
+    const double *top = NULL;
+    Tempered out;
+    double beta;
+    int exact;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OOdpOOO", &matrix_, &top_, &beta, &exact, o, o + 1, o + 2))
+        return NULL;
+    int fine = matrix(held, matrix_, s, 0) && (top = DOUBLES(top_, "top", 0)) &&
+               (out.log_total = DOUBLES(o[0], "log_total", 1)) &&
+               (out.mean = DOUBLES(o[1], "mean", 1)) &&
+               (out.variance = DOUBLES(o[2], "variance", 1));
+    if (fine) {
+        Py_BEGIN_ALLOW_THREADS
+        if (s->classes > NARROW)
+            CALL(tempered_wide, s, top, beta, exact, &out);
+        else
+            CALL(tempered_narrow, s, beta, &out);
+        Py_END_ALLOW_THREADS
+    }
+    return done(held, s, fine, -1);
+}
+
+/* Columns of samples are counted by the first one. */
+static int column_rows(PyObject *object, Scores *s)
+{
+    Py_ssize_t rows = PyObject_Size(object);
+    s->rows = rows;
+    return rows >= 0;
+}
+
+static int histogram(Held *held, PyObject **given, int bits, Histogram *h)
+{
+    Py_ssize_t size = PyObject_Size(given[0]);
+    if (size < 2 || size % 2 || bits < 1 || bits > 60) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "count must have two entries per cell");
+        return 0;
+    }
+    h->cells = size / 2;
+    h->bits = bits;
+    return (h->count = WHOLE(given[0], "count", size, 1)) &&
+           (h->whole = WHOLE(given[1], "whole", size, 1)) &&
+           (h->part = WHOLE(given[2], "part", size, 1));
+}
+
+PyDoc_STRVAR(add_by_width_doc,
+             "add_by_width(confidence, correct, bits, count, whole, part): count samples by "
+             "equal-width\nbin.");
+
+static PyObject *rows_add_by_width(PyObject *self, PyObject *args)
+{
+    Held store = {.count = 0}, *held = &store;
+    Scores scores = {0}, *s = &scores;
+    PyObject *o[2], *tables_[3];
+    const double *confidence = NULL;
+    const uint8_t *correct = NULL;
+    Histogram h;
+    int bits;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OOiOOO", o, o + 1, &bits, tables_, tables_ + 1, tables_ + 2))
+        return NULL;
+    int fine = column_rows(o[0], s) && (confidence = DOUBLES(o[0], "confidence", 0)) &&
+               (correct = column(held, o[1], "correct", "?", 1, s->rows, 0)) &&
+               histogram(held, tables_, bits, &h);
+    if (fine) {
+        Py_BEGIN_ALLOW_THREADS
+        add_by_width(&h, s->rows, confidence, correct);
+        Py_END_ALLOW_THREADS
+    }
+    return done(held, s, fine, -1);
+}
+
+PyDoc_STRVAR(add_by_odds_doc, "add_by_odds(odds, confidence, correct, first, drop, bits, count, "
+                              "whole, part): count\nsamples by the leading bits of their odds in float32.");
+
+static PyObject *rows_add_by_odds(PyObject *self, PyObject *args)
+{
+    Held store = {.count = 0}, *held = &store;
+    Scores scores = {0}, *s = &scores;
+    PyObject *o[3], *tables_[3];
+    const double *odds = NULL, *confidence = NULL;
+    const uint8_t *correct = NULL;
+    int first, drop, bits;
+    Histogram h;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OOOiiiOOO", o, o + 1, o + 2, &first, &drop, &bits, tables_,
+                          tables_ + 1, tables_ + 2))
+        return NULL;
+    if (drop < 0 || drop > 31) {
+        PyErr_SetString(PyExc_ValueError, "drop must lie in 0 ... 31");
+        return NULL;
+    }
+    int fine = column_rows(o[0], s) && (odds = DOUBLES(o[0], "odds", 0)) &&
+               (confidence = DOUBLES(o[1], "confidence", 0)) &&
+               (correct = column(held, o[2], "correct", "?", 1, s->rows, 0)) &&
+               histogram(held, tables_, bits, &h);
+    if (fine) {
+        Py_BEGIN_ALLOW_THREADS
+        add_by_odds(&h, s->rows, odds, confidence, correct, first, drop);
+        Py_END_ALLOW_THREADS
+    }
+    return done(held, s, fine, -1);
+}
+
+PyDoc_STRVAR(exact_sum_doc,
+             "exact_sum(column, sums): add the values to two sums, in units of 2^-26 and 2^-52;\n0 where a term is too large, and the sums then mean nothing.");
+
+static PyObject *rows_exact_sum(PyObject *self, PyObject *args)
+{
+    Held store = {.count = 0}, *held = &store;
+    Scores scores = {0}, *s = &scores;
+    PyObject *column_, *sums_;
+    const double *values = NULL;
+    int64_t *sums = NULL, whole = 0;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OO", &column_, &sums_))
+        return NULL;
+    int fine = column_rows(column_, s) && (values = DOUBLES(column_, "column", 0)) &&
+               (sums = WHOLE(sums_, "sums", 2, 1));
+    if (fine && s->rows > MOST_CLASSES / 8) {
+        PyErr_SetString(PyExc_ValueError, "column must be shorter");
+        fine = 0;
+    }
+    if (fine) {
+        Py_BEGIN_ALLOW_THREADS
+        whole = CALL(exact_sum, values, s->rows, sums);
+        Py_END_ALLOW_THREADS
+    }
+    return done(held, s, fine, whole);
+}
+
+PyDoc_STRVAR(draw_labels_doc,
+             "draw_labels(classes, draws, cells, cell, upper, lot, choice, strengths, changes): "
+             "count the cells\nof labels drawn from three populations, and how they change.");
+
+static PyObject *rows_draw_labels(PyObject *self, PyObject *args)
+{
+    Held store = {.count = 0}, *held = &store;
+    Scores scores = {0}, *s = &scores;
+    PyObject *o[6];
+    long long classes, draws, cells;
+    Draws d = {0};
+    (void)self;
+    if (!PyArg_ParseTuple(args, "LLLOOOOOO", &classes, &draws, &cells, o, o + 1, o + 2, o + 3,
+                          o + 4, o + 5))
+        return NULL;
+    Py_ssize_t entries = PyObject_Size(o[0]), strengths = PyObject_Size(o[4]);
+    if (PyErr_Occurred())
+        return NULL;
+    if (classes < 1 || draws < 1 || cells < 1 || classes > MOST_CLASSES || draws > MOST_CLASSES ||
+        cells > MOST_CLASSES || entries % classes || strengths > MOST_CLASSES / draws) {
+        PyErr_SetString(PyExc_ValueError, "sizes must be at least 1, and those of the arrays");
+        return NULL;
+    }
+    int64_t rows = entries / classes, size = rows * draws;
+    d = (Draws){rows, classes, draws, strengths, cells, 0};
+    int fine =
+        (d.cell = WHOLE(o[0], "cell", entries, 0)) &&
+        (d.upper = column(held, o[1], "upper", "d", sizeof(double), 3 * entries, 0)) &&
+        (d.lot = column(held, o[2], "lot", "d", sizeof(double), size, 0)) &&
+        (d.choice = column(held, o[3], "choice", "d", sizeof(double), size, 0)) &&
+        (d.strength = column(held, o[4], "strengths", "d", sizeof(double), strengths, 0)) &&
+        (d.changes = column(held, o[5], "changes", "f", sizeof(float), strengths * draws * cells,
+                            1));
+    for (Py_ssize_t i = 0; fine && i < entries; i++)
+        if (d.cell[i] < 0 || d.cell[i] >= cells) {
+            PyErr_SetString(PyExc_ValueError, "cell must lie in 0 ... cells - 1");
+            fine = 0;
+        }
+    if (fine && strengths) {
+        Py_BEGIN_ALLOW_THREADS
+        draw_labels(&d);
+        Py_END_ALLOW_THREADS
+    }
+    return done(held, s, fine, -1);
+}
+
+PyDoc_STRVAR(rank_sums_doc,
+             "rank_sums(resamples, count, hits, recall, harmonic, sums): of each resample, hits, "
+             "misses, and\nthe sums of ROC area, of both precisions, of risk, and misses kept.");
+
+static PyObject *rows_rank_sums(PyObject *self, PyObject *args)
+{
+    Held store = {.count = 0}, *held = &store;
+    Scores scores = {0}, *s = &scores;
+    PyObject *o[4];
+    const double *count = NULL, *hits = NULL, *table = NULL;
+    double recall, *sums = NULL;
+    long long resamples;
+    const int64_t width = sizeof(Ranks) / sizeof(double);
+    (void)self;
+    if (!PyArg_ParseTuple(args, "LOOdOO", &resamples, o, o + 1, &recall, o + 2, o + 3))
+        return NULL;
+    Py_ssize_t length = PyObject_Size(o[2]);
+    if (!column_rows(o[0], s) || length < 0)
+        return NULL;
+    if (resamples < 1 || resamples > MOST_CLASSES || s->rows % resamples || length <= SERIES_FROM) {
+        PyErr_SetString(PyExc_ValueError, "sizes must be at least 1, and those of the arrays");
+        return NULL;
+    }
+    int64_t size = s->rows / resamples;
+    int fine = (count = DOUBLES(o[0], "count", 0)) && (hits = DOUBLES(o[1], "hits", 0)) &&
+               (table = column(held, o[2], "harmonic", "d", sizeof(double), length, 0)) &&
+               (sums = column(held, o[3], "sums", "d", sizeof(double), resamples * width, 1));
+    if (fine) {
+        Py_BEGIN_ALLOW_THREADS
+        for (int64_t i = 0; i < resamples; i++) {
+            Ranks r = rank_sums(size, count + i * size, hits + i * size, recall, table, length);
+            memcpy(sums + i * width, &r, sizeof r);
+        }
+        Py_END_ALLOW_THREADS
+    }
+    return done(held, s, fine, -1);
+}
+
+static const char *const LEVELS[] = {"baseline", "avx2", "avx512"};
+
+PyDoc_STRVAR(instructions_doc, "instructions(name=None): the instruction set in use; set it, if the "
+                               "machine has it.");
+
+static PyObject *rows_instructions(PyObject *self, PyObject *args)
+{
+    const char *name = NULL;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "|z", &name))
+        return NULL;
+    if (name) {
+        int wanted = 0;
+        while (wanted <= AVX512 && strcmp(LEVELS[wanted], name))
+            wanted++;
+        if (wanted > best_level()) {
+            PyErr_Format(PyExc_ValueError, "%s is not available", name);
+            return NULL;
+        }
+        level = wanted;
+    }
+    return PyUnicode_FromString(LEVELS[level]);
+}
+
+static PyMethodDef methods[] = {
+    {"logits", rows_logits, METH_VARARGS, logits_doc},
+    {"check_logits", rows_check_logits, METH_VARARGS, check_logits_doc},
+    {"check_probs", rows_check_probs, METH_VARARGS, check_probs_doc},
+    {"probs", rows_probs, METH_VARARGS, probs_doc},
+    {"cells", rows_cells, METH_VARARGS, cells_doc},
+    {"tempered", rows_tempered, METH_VARARGS, tempered_doc},
+    {"add_by_width", rows_add_by_width, METH_VARARGS, add_by_width_doc},
+    {"add_by_odds", rows_add_by_odds, METH_VARARGS, add_by_odds_doc},
+    {"exact_sum", rows_exact_sum, METH_VARARGS, exact_sum_doc},
+    {"draw_labels", rows_draw_labels, METH_VARARGS, draw_labels_doc},
+    {"rank_sums", rows_rank_sums, METH_VARARGS, rank_sums_doc},
+    {"instructions", rows_instructions, METH_VARARGS, instructions_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static int on_load(PyObject *module)
+{
+    (void)module;
+    level = best_level();
+    return 0;
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)on_load}, {0, NULL}};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "_rows",
+    .m_doc = "Compiled sweeps over rows of scores.",
+    .m_size = 0,
+    .m_methods = methods,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit__rows(void)
+{
+    return PyModuleDef_Init(&definition);
+}

@@ -1,0 +1,129 @@
+"""Scores of pixels or tokens as rows: one sample per position, one cluster per image."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant._core.arrays import to_numpy
+from calibrant._core.checks import refuse
+from calibrant._core.row_sweeps import NARROW_CLASSES
+
+LEAST_DIMENSIONS, MOST_DIMENSIONS = 3, 5  # (N, K, L) to (N, K, D, H, W)
+
+
+def is_map(scores: NDArray[Any]) -> bool:
+    """Whether scores have positions beyond samples and classes.
+
+    >>> is_map(np.zeros((2, 3, 4, 4))), is_map(np.zeros((2, 3)))
+    (True, False)
+    """
+    return LEAST_DIMENSIONS <= scores.ndim <= MOST_DIMENSIONS
+
+
+def rows_of(scores: NDArray[Any], labels: Any, belongs: Mapping[str, Any]) -> dict[str, Any]:
+    """Flatten scores (N, K, …), labels (N, …) and what images or positions belong to.
+
+    Images are the clusters unless clusters are given. Whatever has one entry per image is
+    repeated for each of its positions.
+    """
+    count, _, *positions = scores.shape
+    truth = check_map_labels(scores, labels)
+    size = math.prod(positions)
+
+    def spread(values: Any, name: str) -> NDArray[Any]:
+        array = to_numpy(values, name)
+        return np.repeat(array, size) if array.shape == (count,) else array.reshape(-1)
+
+    clusters = belongs["clusters"]
+    groups, weights = belongs["groups"], belongs["weights"]
+    if isinstance(groups, Mapping):
+        groups = {name: spread(values, f"groups[{name!r}]") for name, values in groups.items()}
+    return {
+        "scores": _positions_as_rows(scores),
+        "labels": truth.reshape(-1),
+        "clusters": spread(np.arange(count) if clusters is None else clusters, "clusters"),
+        "groups": groups,
+        "weights": None if weights is None else spread(weights, "weights"),
+    }
+
+
+def _positions_as_rows(scores: NDArray[Any]) -> NDArray[Any]:
+    """(N, K, …) as rows of K. Few classes stay one after the other: no copy of a single map."""
+    classes = scores.shape[1]
+    if classes <= NARROW_CLASSES:
+        return np.moveaxis(scores, 1, 0).reshape(classes, -1).T
+    return np.moveaxis(scores, 1, -1).reshape(-1, classes)
+
+
+def check_map_labels(scores: NDArray[Any], labels: Any) -> NDArray[Any]:
+    """Labels (N, …) that fit scores (N, K, …)."""
+    count, _, *positions = scores.shape
+    truth = to_numpy(labels, "labels")
+    if truth.shape != (count, *positions):
+        rule = f"must have shape {(count, *positions)}: one label per position of the scores"
+        raise refuse("labels", rule, f"got shape {truth.shape}", "Check the order of the axes.")
+    return truth
+
+
+def some_rows(
+    scores: NDArray[Any], labels: NDArray[Any], rows: slice, ignore_index: int | None
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Of scores (N, K, M) and labels (N, M) a range of positions, without those to ignore.
+
+    Positions are counted image by image. Only these are copied: maps of many images are never laid
+    out as rows together.
+
+    >>> scores, labels = np.arange(12.0).reshape(2, 3, 2), np.array([[0, 9], [1, 2]])
+    >>> some_rows(scores, labels, slice(1, 4), 9)
+    (array([[ 6.,  8., 10.],
+           [ 7.,  9., 11.]]), array([1, 2]))
+    """
+    size = labels.shape[1]
+    found = []
+    for image in range(rows.start // size, -(-rows.stop // size)):
+        low, high = max(rows.start - image * size, 0), min(rows.stop - image * size, size)
+        part, asked = scores[image, :, low:high], labels[image, low:high]
+        if ignore_index is not None and not (kept := asked != ignore_index).all():
+            part, asked = part[:, kept], asked[kept]
+        rows_here = part.T if len(part) <= NARROW_CLASSES else np.ascontiguousarray(part.T)
+        found.append((rows_here, asked))
+    parts, asked_of = zip(*found, strict=True)
+    if len(found) == 1:
+        return found[0]
+    return np.concatenate(parts), np.concatenate(asked_of)
+
+
+def check_ignore_index(ignore_index: Any) -> None:
+    """Reject what is not an integer."""
+    if isinstance(ignore_index, bool) or not isinstance(ignore_index, int | np.integer):
+        rule, advice = "must be an integer", "Try ignore_index=255."
+        raise refuse("ignore_index", rule, f"got {ignore_index!r}", advice)
+
+
+def without_ignored(rows: Mapping[str, Any], ignore_index: Any) -> dict[str, Any]:
+    """Drop the samples whose label is ``ignore_index``."""
+    labels = to_numpy(rows["labels"], "labels")
+    check_ignore_index(ignore_index)
+    kept = labels != ignore_index
+    if not kept.any():
+        rule, advice = "must leave at least one sample", "Check the labels."
+        raise refuse("ignore_index", rule, f"got {ignore_index} for all labels", advice)
+    if kept.all():
+        return dict(rows)
+
+    def some(values: Any, name: str) -> Any:
+        if values is None:
+            return None
+        array = to_numpy(values, name)
+        return array[kept] if array.shape[:1] == kept.shape else array
+
+    groups = rows["groups"]
+    if isinstance(groups, Mapping):
+        groups = {name: some(values, f"groups[{name!r}]") for name, values in groups.items()}
+    names = ("scores", "labels", "clusters", "weights")
+    return {name: some(rows[name], name) for name in names} | {"groups": groups}

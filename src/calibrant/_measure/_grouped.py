@@ -1,0 +1,233 @@
+"""measure(p, by=…): a panel per group, the worst group, whether groups differ, multicalibration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from calibrant import metrics as m
+from calibrant._core.checks import near_name, refuse
+from calibrant._core.formatting import (
+    aligned,
+    in_html,
+    in_samples,
+    json_number,
+    show,
+    show_bounds,
+    show_level,
+    show_p_equation,
+)
+from calibrant._measure._labels import corrected_interval
+from calibrant._measure._panel import Panel
+from calibrant.inference import Interval, assumption
+from calibrant.inference._clusters import cluster_sums, mean_one
+from calibrant.metrics._registry import CALIBRATION_ERROR, POSITIVE_ERROR
+from calibrant.predictions import Confidences, Predictions
+
+FEWEST_GROUPS = 2
+
+
+@dataclass(frozen=True)
+class GroupTest:
+    """Test whether the mean gap (probability minus frequency) is the same in all groups."""
+
+    statistic: float
+    p_value: float
+
+
+@dataclass(frozen=True)
+class GroupedPanel:
+    """Panels by group, with what can be said about all groups together.
+
+    ``panel["a"]`` is the panel of group a, ``panel["a"]["ece"]`` a value of it. ``simultaneous``
+    are intervals of the calibration error that hold for all groups together at the stated level
+    (Bonferroni), so also for the group that looks worst. ``differ`` tests whether the mean gap is
+    the same in all groups. ``multicalibration`` is the largest, over groups g, of P(g) times the
+    calibration error within g: the error of the groups' indicators as test functions (Gopalan et
+    al. 2022, arXiv:2203.01255, after Hébert-Johnson et al. 2018, arXiv:1711.08513).
+    """
+
+    by: str
+    panels: Mapping[str, Panel]
+    metric: str
+    shares: Mapping[str, float]
+    simultaneous: Mapping[str, Interval]
+    differ: GroupTest
+    assumed: str = ""
+
+    def __getitem__(self, name: str) -> Panel:
+        if name not in self.panels:
+            raise KeyError(f"{self.by} has no group {name!r}. {near_name(name, self.panels)}")
+        return self.panels[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.panels)
+
+    def __len__(self) -> int:
+        return len(self.panels)
+
+    @property
+    def worst(self) -> str:
+        """The group with the largest calibration error."""
+        found = self.simultaneous
+        return max(
+            found,
+            key=lambda name: -math.inf if math.isnan(found[name].value) else found[name].value,
+        )
+
+    @property
+    def multicalibration(self) -> Interval:
+        """Largest share of a group times its calibration error, with its interval."""
+        scaled = [
+            tuple(self.shares[name] * x for x in (found.value, found.low, found.high))
+            for name, found in self.simultaneous.items()
+        ]
+        level = next(iter(self.simultaneous.values())).level
+        value, low, high = (max(column) for column in zip(*scaled, strict=True))
+        return Interval(value, low, high, level)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+
+        def plain(found: Interval) -> dict[str, Any]:
+            return {key: json_number(getattr(found, key)) for key in ("value", "low", "high")}
+
+        return {
+            "by": self.by,
+            "groups": {name: panel.to_dict() for name, panel in self.panels.items()},
+            "metric": self.metric,
+            "worst": {"group": self.worst, **plain(self.simultaneous[self.worst])},
+            "multicalibration": plain(self.multicalibration),
+            "differ": {key: json_number(value) for key, value in vars(self.differ).items()},
+            "assumed": self.assumed,
+        }
+
+    def to_arrow(self) -> Any:
+        """One row per group and metric: group, then the columns of a panel."""
+        import pyarrow as pa
+
+        tables = []
+        for name, panel in self.panels.items():
+            table = panel.to_arrow()
+            tables.append(table.add_column(0, "group", [[name] * len(table)]))
+        return pa.concat_tables(tables)
+
+    def __str__(self) -> str:
+        return "\n\n".join([f"By {self.by}", aligned(self._rows), "\n".join(self.words)])
+
+    def _repr_html_(self) -> str:
+        """The same table as HTML for notebooks."""
+        return in_html(f"By {self.by}", self._rows, " ".join(self.words))
+
+    @property
+    def _rows(self) -> list[list[str]]:
+        names = list(next(iter(self.panels.values())).measured)
+        head = [self.by, "samples", *(m.METRICS[name].label for name in names)]
+        rows = [
+            [
+                group,
+                in_samples(panel.num_samples).split()[0],
+                *(_cell(panel, name) for name in names),
+            ]
+            for group, panel in self.panels.items()
+        ]
+        return [list(row) for row in zip(*[head, *rows], strict=True)]  # a column per group
+
+    @property
+    def words(self) -> list[str]:
+        """The worst group, the test and the multicalibration error in sentences."""
+        label, worst = m.METRICS[self.metric].label, self.simultaneous[self.worst]
+        told = math.isfinite(worst.low)
+        all_groups = f"{show_level(worst.level)} for all groups together" if told else ""
+        bounds = f" ({all_groups}: {show_bounds(worst.low, worst.high, percent=True)})" * told
+        found = self.multicalibration
+        spread = f" ({show_bounds(found.low, found.high, percent=True)})" * told
+        p = self.differ.p_value
+        differ = "No test whether groups differ: too few groups or samples."
+        if not math.isnan(p):
+            verb = "differ" if p < 1 - worst.level else "cannot be told apart"
+            differ = f"Mean gaps of the groups {verb} ({show_p_equation(p)})."
+        notes = dict.fromkeys(note for panel in self.panels.values() for note in panel.notes)
+        return [
+            *notes,
+            f"Worst group by {label}: {self.worst}, {show(worst.value, percent=True)}{bounds}.",
+            differ,
+            f"Multicalibration error: {show(found.value, percent=True)}{spread}.",
+            *([self.assumed] if self.assumed else []),
+        ]
+
+
+def measure_groups(
+    p: Predictions | Confidences, by: str, measure: Callable[..., Panel], level: float
+) -> GroupedPanel:
+    """A panel per group. ``measure`` takes a record and keywords, as ``calibrant.measure`` does."""
+    column = p.belonging.group(by)
+    names = np.unique(column)
+    if len(names) < FEWEST_GROUPS:
+        rule, advice = "must have at least two groups", "Measure without by=."
+        raise refuse("by", rule, f"got {len(names)} in {by!r}", advice)
+    parts = {str(name): p.take(column == name) for name in names}
+    panels = {name: measure(part) for name, part in parts.items()}
+    first = next(iter(panels.values()))
+    metric = POSITIVE_ERROR if POSITIVE_ERROR in first.measured else CALIBRATION_ERROR
+    strict = 1 - (1 - level) / len(names)
+    simultaneous = {
+        name: measure(part, metrics=[metric], level=strict).interval(metric)
+        for name, part in parts.items()
+    }
+    weight = mean_one(p)
+    shares = {str(name): float(weight[column == name].sum()) / len(p) for name in names}
+    record = p
+    if metric == POSITIVE_ERROR and isinstance(p, Predictions) and first.positive is not None:
+        classes = p.classes or tuple(map(str, range(p.num_classes)))
+        record = p.positive_class(classes.index(first.positive))
+    at_level = {
+        name: corrected_interval(panels[name].measured.get(metric, found), found, level)
+        for name, found in simultaneous.items()
+    }
+    assumed = assumption(p) if first.assumed else ""
+    return GroupedPanel(by, panels, metric, shares, at_level, gap_test(record, column), assumed)
+
+
+def gap_test(p: Predictions | Confidences, column: Any) -> GroupTest:
+    """Wald test, robust to clusters, of equal mean gaps in all groups.
+
+    With g the vector of the groups' mean gaps and V its covariance from the sums of residuals by
+    cluster, W = (Lg)' (L V L')^-1 (Lg) for differences L from the last group; W / (G - 1) is
+    compared with F(G - 1, C - 1). A cluster may reach over several groups.
+    """
+    weight, residual = mean_one(p), p.confidence - p.correct
+    _, code = np.unique(column, return_inverse=True)
+    groups, units = int(code.max()) + 1, p.belonging.num_units(len(p))
+    size = np.bincount(code, weight)
+    gap = np.bincount(code, weight * residual) / size
+    part = weight * (residual - gap[code]) / size[code]
+    sums = np.stack([cluster_sums(p, part * (code == g)) for g in range(groups)])
+    covariance = units / max(units - 1, 1) * sums @ sums.T
+    return wald_test(gap, covariance, units - 1)
+
+
+def wald_test(gap: Any, covariance: Any, freedom: int) -> GroupTest:
+    """Test of equal means, given their covariance and the degrees of freedom of its estimate."""
+    from scipy.special import fdtrc
+
+    groups = len(gap)
+    contrast = np.hstack([np.eye(groups - 1), -np.ones((groups - 1, 1))])
+    inner = contrast @ covariance @ contrast.T
+    if freedom < groups or np.linalg.matrix_rank(inner) < groups - 1:
+        return GroupTest(math.nan, math.nan)
+    apart = contrast @ gap
+    wald = float(apart @ np.linalg.solve(inner, apart)) / (groups - 1)
+    return GroupTest(wald, float(fdtrc(groups - 1, freedom, wald)))
+
+
+def _cell(panel: Panel, name: str) -> str:
+    found, percent = panel.interval(name), m.METRICS[name].percent
+    value = show(found.value, percent=percent)
+    if math.isnan(found.low):
+        return value
+    return f"{value} ({show_bounds(found.low, found.high, percent=percent)})"

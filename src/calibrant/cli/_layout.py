@@ -1,0 +1,88 @@
+"""Options that say how files are read, the same for every command that reads predictions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any
+
+import typer
+
+PANEL = "How files are read"
+
+
+def _option(help_text: str, *names: str) -> Any:
+    return typer.Option(*names, help=help_text, rich_help_panel=PANEL)
+
+
+OPTIONS: dict[str, tuple[Any, Any]] = {
+    "label_column": (str | None, _option("Name of the column with the labels.")),
+    "prob_columns": (
+        str | None,
+        _option("Names or pattern of the probability columns, for example 'p_*'."),
+    ),
+    "logit_columns": (str | None, _option("Names or pattern of the logit columns.")),
+    "confidence_column": (str | None, _option("Name of the column with confidences.")),
+    "correct_column": (str | None, _option("Name of the column with correct yes/no.")),
+    "cluster_column": (str | None, _option("Name of the column with clusters.")),
+    "group_columns": (
+        list[str] | None,
+        _option("Name of a column with groups. Repeatable.", "--group-column"),
+    ),
+    "classes": (str | None, _option("Class names, separated by commas.")),
+    "separator": (str | None, _option("Separator of a CSV file; default: a comma.")),
+    "decimal": (str | None, _option("Decimal mark of a CSV file; default: a point.")),
+    "percent": (bool, _option("Probabilities in per cent.", "--percent")),
+    "renormalise": (
+        bool,
+        _option("Division of rounded probabilities by their sum.", "--renormalise"),
+    ),
+    "strict": (bool, _option("Refusal of columns that are not used.", "--strict")),
+    "skip_unparsable": (
+        bool,
+        _option("Rows without a readable confidence: counted, left out.", "--skip-unparsable"),
+    ),
+    "normalise": (
+        str | None,
+        _option("Log-likelihoods of lm-evaluation-harness: raw, token or byte; default: raw."),
+    ),
+    "scorer": (str | None, _option("Scorer of an Inspect log.")),
+    "ignore_index": (int | None, _option("Label of samples to leave out, for example 255.")),
+    "i_mean_it": (
+        bool,
+        _option("No warning where logits look like probabilities.", "--i-mean-it"),
+    ),
+}
+
+
+def reads_files(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options above; it receives those given as the dictionary ``layout``."""
+
+    @wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        given = {name: kwargs.pop(name) for name in OPTIONS}
+        layout = {
+            name: value
+            for name, value in given.items()
+            if value is not None and value is not False and value != []  # 0 is a label
+        }
+        if "separator" in layout:
+            layout["separator"] = layout["separator"].replace("\\t", "\t")
+        command(*args, layout=layout, **kwargs)
+
+    plain = inspect.signature(command, eval_str=True)
+    own = [p for name, p in plain.parameters.items() if name != "layout"]
+    added = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=False if kind is bool else None,
+            annotation=Annotated[kind, option],
+        )
+        for name, (kind, option) in OPTIONS.items()
+    ]
+    signature = plain.replace(parameters=[*own, *added])
+    wrapped.__signature__ = signature  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {name: p.annotation for name, p in signature.parameters.items()}
+    return wrapped

@@ -1,0 +1,46 @@
+"""Options about the positive class, which several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from calibrant._core.checks import refuse
+
+PositiveOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Positive class, by name or index: the one whose probability is measured. Class 1 of "
+        "two by default."
+    ),
+]
+TopLabelOnly = Annotated[
+    bool,
+    typer.Option("--top-label", help="Top-label metrics only, also of a two-class model."),
+]
+Threshold = Annotated[float, typer.Option(help="Threshold of the net benefit, between 0 and 1.")]
+Costs = Annotated[
+    str,
+    typer.Option(help="Costs of a false positive and of a false negative, for example 1,5."),
+]
+
+
+def positive_class(positive: str | None, *, top_label: bool) -> int | str | bool | None:
+    """The class that is asked about; a whole number is its index."""
+    if top_label and positive is not None:
+        rule, advice = "cannot be combined with --top-label", "Leave one of them out."
+        raise refuse("--positive", rule, None, advice)
+    if top_label:
+        return False
+    return int(positive) if positive is not None and positive.isdecimal() else positive
+
+
+def cost_pair(costs: str) -> tuple[float, float]:
+    """Two numbers separated by a comma."""
+    try:
+        of_false, of_missed = (float(part) for part in costs.split(","))
+    except ValueError:
+        rule, advice = "must be two numbers separated by a comma", "Try --costs 1,5."
+        raise refuse("--costs", rule, f"got {costs!r}", advice) from None
+    return of_false, of_missed

@@ -1,0 +1,63 @@
+"""Cross-entropy whose gradient is weighted by how wrong a sample is."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from calibrant._core.checks import check_at_least, check_norm
+from calibrant.losses._batch import check_batch
+from calibrant.losses._likelihood import ClassWeights, weighted
+
+
+def bsce_gra(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    gamma: float = 2.0,
+    norm: float = 2.0,
+    class_weights: ClassWeights = None,
+    ignore_index: int | None = None,
+) -> Tensor:
+    r"""Cross-entropy weighted by the generalised Brier score of the sample (BSCE-GRA).
+
+    :math:`-u^\gamma \log p_y` with :math:`u = \lVert p - t \rVert_q` the distance between
+    prediction and one-hot (or soft) target. No gradient flows through u, so that it weighs the
+    gradient of the cross-entropy; in the focal loss, the derivative of the weight weighs it too.
+    With the defaults :math:`u^\gamma` is the Brier score. Range 0 to infinity; gamma = 0 is
+    cross-entropy.
+
+    Parameters
+    ----------
+    logits, labels, class_weights, ignore_index
+        As in :func:`cross_entropy`.
+    gamma
+        Exponent of the weight, >= 0.
+    norm
+        Order q of the norm, 1 <= q <= infinity.
+
+    References
+    ----------
+    Lin et al. 2025, "Uncertainty weighted gradients for model calibration", CVPR.
+
+    Examples
+    --------
+    >>> bsce_gra(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
+    tensor([0.0036])
+    """
+    gamma = check_at_least("gamma", gamma, 0, example=2)
+    order = check_norm(norm, name="norm")
+    batch = check_batch(logits, labels, ignore_index)
+    log_p = F.log_softmax(batch.logits, 1)
+    with torch.no_grad():
+        target = batch.labels if batch.soft else _one_hot(batch.labels, log_p)
+        weight = torch.linalg.vector_norm(log_p.exp() - target, order, 1) ** gamma
+    if batch.soft:
+        return weighted(-log_p * weight.unsqueeze(1), batch, class_weights)
+    own = log_p.gather(1, batch.labels.unsqueeze(1)).squeeze(1)
+    return weighted(-own * weight, batch, class_weights)
+
+
+def _one_hot(labels: Tensor, like: Tensor) -> Tensor:
+    return torch.zeros_like(like).scatter_(1, labels.unsqueeze(1), 1.0)

@@ -1,0 +1,227 @@
+"""Results that travel without their runs: values, records and derived measures in a few files.
+
+``runs.parquet`` has one row per run: its key, its scale and its record as JSON. ``DATA.parquet``
+has the values of a data set, with the columns of every result file. ``derived.parquet`` has what
+the claims need from epochs, learned samples and kept predictions: one row per measure and run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from calibrant._core.checks import refuse
+from calibrant._core.files import replacing
+from calibrant.io import read_parquet
+from calibrant.papers._results import Results, keys_of
+from calibrant.papers._run_measures import Found, record_cells
+from calibrant.papers._scales import CALIBRATOR_LABELS, SCALES, PaperAt, paper_at, shown_data
+from calibrant.results import read_all
+from calibrant.study import Run
+
+RUNS, DERIVED = "runs.parquet", "derived.parquet"
+TEXT = pa.string()
+RUN_SCHEMA = pa.schema([("run", TEXT), ("scale", TEXT), ("record", TEXT)])
+DERIVED_SCHEMA = pa.schema(
+    [(name, TEXT) for name in ("paper", "run", "metric", "method", "calibrator", "part")]
+    + [("value", pa.float64())]
+)
+VALUE_SCHEMA = pa.schema(
+    [(name, TEXT) for name in ("run", "part", "calibrator", "metric")] + [("value", pa.float64())]
+)
+ORDER = ("model", "objective", "seed", "calibrator", "part")
+
+
+def is_collected(out: str | Path) -> bool:
+    """Whether a folder holds collected results instead of runs."""
+    return (Path(out) / RUNS).is_file()
+
+
+class Collected(Results):
+    """The finished runs of a paper in a folder that :func:`collect` wrote."""
+
+    @property
+    def source(self) -> str:
+        """Where the values come from, in words."""
+        return f"the collected results of the scale {self.at.scale}"
+
+    @cached_property
+    def _values(self) -> dict[tuple[str, str, str, str], float]:
+        return _all_values(self.out)
+
+    def finished(self, run: Run) -> Run | None:
+        """The collected run of the same data, model, objective and seed, under the study's label.
+
+        Its key may differ: recipes change, and a result remains what it was.
+        """
+        found = self._by_question.get(_question(run))
+        return None if found is None else replace(found, label=run.label)
+
+    @cached_property
+    def _by_question(self) -> dict[tuple[object, ...], Run]:
+        runs = _records(self.out, self.at.scale)
+        return {_question(run): run for run in runs.values()}
+
+    def derived(self) -> Iterator[Found]:
+        """The measures of :func:`record_cells`, as they were collected."""
+        path = self.out / DERIVED
+        if not path.is_file():
+            return
+        runs = _records(self.out, self.at.scale)
+        for row in _read(path, DERIVED_SCHEMA):
+            if row["paper"] == self.at.paper and row["run"] in runs:
+                labels = row["metric"], row["method"], row["calibrator"], row["part"]
+                yield Found(runs[row["run"]], *labels, row["value"])
+
+
+def results_of(at: PaperAt, out: str | Path) -> Results:
+    """The results of a paper in a folder of runs or of collected results."""
+    return Collected(at, out) if is_collected(out) else Results(at, out)
+
+
+def scale_of(out: str | Path) -> str:
+    """The scale with the most finished runs in a folder.
+
+    >>> scale_of("no such folder")
+    Traceback (most recent call last):
+    calibrant._core.checks.InputError: --results must hold finished runs of the papers; got \
+no such folder. Run calibrant papers run … --out first.
+    """
+    if is_collected(out):
+        done = [row["scale"] for row in _read(Path(out) / RUNS, RUN_SCHEMA)]
+        found = {scale: done.count(scale) for scale in SCALES}
+    else:
+        keys = {path.stem for path in (Path(out) / "results").glob("*.parquet")}
+        found = {scale: len(keys & keys_of(scale)) for scale in SCALES}
+    best = max(found, key=lambda scale: found[scale])
+    if not found[best]:
+        rule = "must hold finished runs of the papers"
+        raise refuse("--results", rule, f"got {out}", "Run calibrant papers run … --out first.")
+    return best
+
+
+# --- writing -----------------------------------------------------------------------------------
+
+
+def collect(out: str | Path, folder: str | Path) -> dict[str, int]:
+    """Collect the finished runs of the papers in ``out``; gives the rows of each file written."""
+    folder, scale = Path(folder), scale_of(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    runs: dict[str, Run] = {}
+    measures: list[dict[str, Any]] = []
+    for paper in CALIBRATOR_LABELS:
+        results = Results(paper_at(paper, scale), out)
+        for kind in results.at.studies:
+            asked = (results.finished(run) for run in results.at.runs(kind))
+            runs.update({run.key: run for run in asked if run is not None})
+        measures += [
+            {"paper": paper, **found.measure(), "run": found.run.key}
+            for found in record_cells(results)
+        ]
+    rows = [{"run": key, "scale": scale, "record": record(run)} for key, run in runs.items()]
+    others, other_measures = _of_other_scales(folder, scale)
+    written = {
+        RUNS: pa.Table.from_pylist([*others, *rows], RUN_SCHEMA),
+        DERIVED: pa.Table.from_pylist([*other_measures, *measures], DERIVED_SCHEMA),
+    }
+    values = read_all(out, keys=set(runs))
+    for data in pc.unique(values["data"]).to_pylist():
+        of_data = values.filter(pc.equal(values["data"], data))
+        written[file_of(data)] = of_data.sort_by([(name, "ascending") for name in ORDER])
+    for name, table in written.items():
+        with replacing(folder / name) as temporary:
+            pq.write_table(table, temporary, compression="zstd", compression_level=19)
+    return {name: table.num_rows for name, table in written.items()}
+
+
+def file_of(data: str) -> str:
+    """The name of the file with the values of a data set.
+
+    >>> file_of("cifar10"), file_of("features/cifar10/cifar10.npz")
+    ('cifar10.parquet', 'features-cifar10.parquet')
+    """
+    return f"{shown_data(data).replace(' of ', '-')}.parquet"
+
+
+def _of_other_scales(folder: Path, scale: str) -> tuple[list[Any], list[Any]]:
+    """The runs and derived measures of all other scales that a folder holds already."""
+    if not is_collected(folder):
+        return [], []
+    runs = [row for row in _read(folder / RUNS, RUN_SCHEMA) if row["scale"] != scale]
+    keys = {row["run"] for row in runs}
+    held = folder / DERIVED
+    measures = _read(held, DERIVED_SCHEMA) if held.is_file() else []
+    return runs, [row for row in measures if row["run"] in keys]
+
+
+def record(run: Run) -> str:
+    """Everything that determines a run, and its label, as JSON."""
+    facts = {f.name: getattr(run, f.name) for f in fields(run)}
+    plain = {k: dict(v) if isinstance(v, Mapping) else v for k, v in facts.items()}
+    return json.dumps(plain, sort_keys=True)
+
+
+# --- reading -----------------------------------------------------------------------------------
+
+
+def _question(run: Run) -> tuple[object, ...]:
+    """What a run was made to answer, however its recipe is written."""
+    mixed = run.recipe.get("mixup") or 0
+    return run.data, run.model, run.objective, mixed, run.train_size, run.seed
+
+
+@lru_cache(maxsize=8)
+def _records(out: Path, scale: str) -> dict[str, Run]:
+    """The collected runs of a scale by key."""
+    found = {}
+    for row in _read(out / RUNS, RUN_SCHEMA):
+        if row["scale"] == scale:
+            found[row["run"]] = _run(row["record"], row["run"])
+    return found
+
+
+def _run(text: str, key: str) -> Run:
+    try:
+        run = Run(**json.loads(text))
+        sound = run.key == key
+    except (TypeError, ValueError, RecursionError):
+        sound = False
+    if not sound:
+        advice = "Collect the results again."
+        raise refuse("runs.parquet", "must hold the records of its runs", f"not so {key}", advice)
+    return run
+
+
+@lru_cache(maxsize=4)
+def _all_values(out: Path) -> dict[tuple[str, str, str, str], float]:
+    """Value by run, part, calibrator and metric."""
+    found: dict[tuple[str, str, str, str], float] = {}
+    for path in sorted(out.glob("*.parquet")):
+        if path.name not in (RUNS, DERIVED):
+            rows = read_parquet(path, partial(_check, asked=VALUE_SCHEMA))
+            names = ("run", "part", "calibrator", "metric")
+            places = zip(*(rows[name].to_pylist() for name in names), strict=True)
+            found.update(zip(places, rows["value"].to_pylist(), strict=True))
+    return found
+
+
+def _read(path: Path, asked: pa.Schema) -> list[dict[str, Any]]:
+    """The rows of a collected file that has these columns."""
+    rows: list[dict[str, Any]] = read_parquet(path, partial(_check, asked=asked)).to_pylist()
+    return rows
+
+
+def _check(schema: pa.Schema, where: str, *, asked: pa.Schema) -> None:
+    """Refuse a file without the columns asked for."""
+    for field in asked:
+        if field.name not in schema.names or schema.field(field.name).type != field.type:
+            rule = f"must have the column {field.name!r} of type {field.type}"
+            raise refuse(where, rule, f"it has {', '.join(schema.names)}", "Collect it again.")

@@ -1,0 +1,134 @@
+"""Sums over the rows of a stream whose clusters are resampled: a Poisson bootstrap of clusters.
+
+Each replicate counts a row as often as its cluster was drawn. All sums are whole numbers, so they
+do not depend on the order of the rows, and a cluster may reach over many files.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from calibrant._core.arrays import Bool, Float64, Int
+from calibrant.metrics import BRIER_SCORE, ENTROPY, LOG_LOSS
+from calibrant.metrics._exact import ExactSums
+from calibrant.metrics._streamed import Resampled
+from calibrant.streaming._weights import (
+    REPLICATES,
+    estimated_count,
+    hashes_of,
+    merged_sketch,
+    poisson_weights,
+)
+
+MEANS = (LOG_LOSS, BRIER_SCORE, ENTROPY)
+# The histogram of log s with four cells per octave: replicates give the spread of a ranking metric,
+# not its value. Confidences are added up by octave, those below 2^-9 and above 2^3 together.
+COARSE, PER_OCTAVE = 128, 4
+COARSE_CELLS = 151 * PER_OCTAVE
+FIRST_OCTAVE, OCTAVES = 126 - 9, 13
+# Columns of the sums that are counts: wrong and correct samples by cell, labels of probability 0.
+NUM_COUNTS, NUM_VALUES = 2 * COARSE_CELLS + 1, OCTAVES + len(MEANS)
+# Other sums are whole numbers of 2^-20. Of rows at a time they stay below 2^53, where floats are
+# exact.
+VALUE_BITS = 20
+ROWS_AT_ONCE, LARGEST_VALUE = 1 << 15, 2.0**14
+
+
+class ClusterSums:
+    """Sums with a column per replicate; the first column counts every cluster once."""
+
+    def __init__(self) -> None:
+        self.sketch = np.empty(0, dtype=np.uint64)
+        self.counts: Int = np.zeros((NUM_COUNTS, REPLICATES + 1), dtype=np.int64)
+        self.values = ExactSums((NUM_VALUES, REPLICATES + 1), VALUE_BITS)
+
+    def add(self, other: ClusterSums) -> None:
+        """Add the sums of other rows."""
+        self.sketch = merged_sketch(self.sketch, other.sketch)
+        self.counts += other.counts
+        self.values.add(other.values)
+
+    def add_rows(
+        self,
+        clusters: Any,
+        cell: Int,
+        correct: Bool,
+        confidence: Float64,
+        *losses: Float64,
+    ) -> None:
+        """Add rows: their clusters, cells of log s, and columns, the last ones those of ``MEANS``.
+
+        Very large losses are cut off.
+        """
+        for start in range(0, len(cell), ROWS_AT_ONCE):
+            some = slice(start, start + ROWS_AT_ONCE)
+            names, code = np.unique(clusters[some], return_inverse=True)
+            coarse = cell[some] // COARSE
+            given = [loss[some] for loss in losses]
+            entries = _entries(coarse, correct[some], confidence[some], given)
+            self._add_entries(hashes_of(names), code, entries)
+
+    def _add_entries(self, hashes: Any, code: Int, entries: list[tuple[Int, Float64]]) -> None:
+        """Add values at columns, one for each row, as often as the row's cluster was drawn."""
+        from scipy.sparse import coo_array
+
+        self.sketch = merged_sketch(self.sketch, hashes)
+        weights = np.ones((len(hashes), REPLICATES + 1))
+        weights[:, 1:] = poisson_weights(hashes)
+        column, value = (np.concatenate(part) for part in zip(*entries, strict=True))
+        shape = NUM_COUNTS + NUM_VALUES, len(hashes)
+        table = coo_array((value, (column, np.tile(code, len(entries)))), shape).tocsr()
+        sums = (table @ weights).astype(np.int64)
+        self.counts += sums[:NUM_COUNTS]
+        self.values.add_units(sums[NUM_COUNTS:])
+
+    @property
+    def resampled(self) -> Resampled:
+        """What intervals are made of."""
+        table = self.counts[:-1].reshape(COARSE_CELLS, 2, -1).astype(np.float64)
+        octave = _octave(np.arange(COARSE_CELLS))
+        by_octave = np.zeros((OCTAVES, 2, table.shape[-1]))
+        np.add.at(by_octave, octave, table)
+        values = self.values.values
+        total = table.sum(axis=(0, 1))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            means = dict(zip(MEANS, values[OCTAVES:] / total, strict=True))
+        means[LOG_LOSS] = np.where(self.counts[-1] > 0, np.inf, means[LOG_LOSS])
+        filled = np.flatnonzero(table[..., 0].any(axis=1))[::-1]  # cells run from small s to large
+        return Resampled(
+            units=estimated_count(self.sketch),
+            hits=table[filled, 1].T,
+            misses=table[filled, 0].T,
+            bin_count=by_octave.sum(axis=1).T,
+            bin_hits=by_octave[:, 1].T,
+            bin_confidence=values[:OCTAVES].T,
+            means=means,
+        )
+
+
+def _entries(
+    cell: Int, correct: Bool, confidence: Float64, losses: list[Float64]
+) -> list[tuple[Int, Float64]]:
+    """Column and value of what each row adds."""
+    every = np.full_like(cell, NUM_COUNTS)
+    impossible = np.isinf(losses[0])
+    found = [
+        (2 * cell + correct, np.ones(len(cell))),
+        (every - 1, impossible.astype(np.float64)),
+        (every + _octave(cell), _units(confidence)),
+    ]
+    for k, loss in enumerate(losses, start=OCTAVES):
+        found.append((every + k, _units(np.where(impossible, 0, np.minimum(loss, LARGEST_VALUE)))))
+    return found
+
+
+def _octave(cell: Int) -> Int:
+    """Where the confidences of a coarse cell are added up."""
+    octave: Int = np.clip(cell // PER_OCTAVE - FIRST_OCTAVE, 0, OCTAVES - 1)
+    return octave
+
+
+def _units(values: Float64) -> Float64:
+    return np.rint(values * 2.0**VALUE_BITS)

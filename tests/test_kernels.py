@@ -1,0 +1,438 @@
+"""The compiled row kernels against their NumPy reference, and what they refuse."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+from collections.abc import Iterator
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import calibrant
+from calibrant import InputError, Predictions, metrics
+from calibrant._core import arrays, compiled, compiled_streams
+from calibrant._core.compiled import compiled_rows
+from calibrant._core.compiled_draws import draw_labels
+from calibrant.calibrators import TemperatureScaling
+from calibrant.inference import _classwise
+from calibrant.inference._resampling import STRENGTHS
+from calibrant.metrics._binning import width_index
+from calibrant.metrics._rank_sums import HARMONIC_TABLE
+from calibrant.metrics._sample import Ranked
+from calibrant.streaming import Accumulator, _counts
+from tests.command import call
+from tests.conftest import draw
+
+try:
+    BUILT = importlib.import_module("calibrant._core._rows")
+except ImportError:  # an installation without a compiler
+    BUILT = None
+needs_extension = pytest.mark.skipif(BUILT is None, reason="the extension is not built")
+COLUMNS = ("odds_against", "confidence", "label_log_prob", "brier_terms", "entropy")
+SHAPES = [(300, 2, 3), (301, 5, 60), (67, 10, 4), (40, 32, 8), (33, 33, 30), (50, 1000, 2)]
+
+
+@contextlib.contextmanager
+def kernel(name: str) -> Iterator[None]:
+    """Run with the kernels of this name, then with those before."""
+    before = os.environ.get(compiled.VARIABLE)
+    os.environ[compiled.VARIABLE] = name
+    compiled_rows.cache_clear()
+    try:
+        yield
+    finally:
+        os.environ.pop(compiled.VARIABLE)
+        if before is not None:
+            os.environ[compiled.VARIABLE] = before
+        compiled_rows.cache_clear()
+
+
+def columns(p: Predictions) -> dict[str, np.ndarray]:
+    return {name: getattr(p, name) for name in (*COLUMNS, "predicted", "correct")}
+
+
+def cases() -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
+    """Kind, scores and labels of every shape and dtype, with extreme rows among them."""
+    for rows, classes, spread in SHAPES:
+        for dtype in ("float16", "float32", "float64"):
+            z, labels = draw(rows, classes, spread=spread, dtype=dtype)
+            z[0], z[1], z[2, 1:], z[3] = z[0] - 55, z[1] + 90, -np.inf, z[3, 0]
+            labels[2] = 0
+            yield f"{classes} logits {dtype}", "logits", z, labels
+            probs = Predictions(logits=z.astype(np.float64), labels=labels).probs.astype(dtype)
+            probs[4] = np.eye(classes)[1]
+            if dtype != "float16":
+                yield f"{classes} probs {dtype}", "probs", probs, labels
+
+
+@needs_extension
+def test_columns_agree_with_the_reference() -> None:
+    for name, kind, scores, labels in cases():
+        with kernel("numpy"):
+            expected = columns(Predictions(**{kind: scores}, labels=labels))
+        with kernel("c"):
+            found = columns(Predictions(**{kind: scores}, labels=labels))
+        exact = kind == "probs" or scores.dtype == np.float64 or scores.shape[1] <= 8
+        for column, value in found.items():
+            if column in ("predicted", "correct"):
+                assert (value == expected[column]).all(), (name, column)
+                continue
+            rtol, atol = (1e-12, 1e-14) if exact else (1e-6, 4e-6)
+            atol = 0 if column == "odds_against" else atol
+            np.testing.assert_allclose(
+                value, expected[column], rtol=rtol, atol=atol, err_msg=f"{name} {column}"
+            )
+
+
+@needs_extension
+def test_odds_keep_their_digits() -> None:
+    """The contract: 3e-7 relative down to 1e-300, also where equal terms round alike."""
+    rng = np.random.default_rng(0)
+    for classes, step in ((40, 600), (1000, 600), (1000, 1), (5000, 0)):
+        z = (rng.standard_normal((60, classes)) * 3).astype(np.float32)
+        z[30:] = np.round(z[30:])
+        z[:, 0] = z.max(axis=1) + rng.uniform(0, step, 60)
+        wide = z.astype(np.longdouble)
+        terms = np.exp(wide - wide[:, :1])
+        s = terms[:, 1:].sum(axis=1)
+        with kernel("c"):
+            odds = Predictions(logits=z, labels=np.zeros(60, int)).odds_against
+        there = s > 1e-300
+        assert (np.abs(odds - s)[there] <= 3e-7 * s[there]).all(), (classes, step)
+
+
+@needs_extension
+def test_classwise_tables_and_temperatures_agree_with_the_reference() -> None:
+    for name, kind, scores, labels in cases():
+        found = {}
+        for which in ("numpy", "c"):
+            with kernel(which):
+                p = Predictions(**{kind: scores}, labels=labels)
+                counts = metrics._classwise.classwise_counts(p)
+                found[which] = counts.above[:, 1:], counts.hits, counts.prob.values
+        assert (found["c"][0] == found["numpy"][0]).all(), name
+        assert (found["c"][1] == found["numpy"][1]).all(), name
+        np.testing.assert_allclose(found["c"][2], found["numpy"][2], atol=2e-6, err_msg=name)
+    for classes in (3, 20, 200):
+        for dtype in ("float32", "float64"):
+            z, labels = draw(400, classes, dtype=dtype)
+            values = []
+            for which in ("numpy", "c"):
+                with kernel(which):
+                    p = Predictions(logits=z, labels=labels)
+                    values.append(TemperatureScaling().fit(p).temperature_)
+            assert values[0] == pytest.approx(values[1], rel=1e-9)
+
+
+@needs_extension
+def test_threads_chunks_and_layouts_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for classes in (10, 300):
+        z, labels = draw(3000, classes)
+        with kernel("c"):
+            one = columns(Predictions(logits=z, labels=labels))
+            table = metrics.classwise_ece(Predictions(logits=z, labels=labels))
+            monkeypatch.setattr(arrays, "CHUNK_ELEMENTS", 7000)
+            monkeypatch.setattr(arrays, "PARALLEL_ELEMENTS", 1)
+            room = np.empty((3000, 2 * classes + 1), dtype=np.float32)
+            room[:, 1::2] = z
+            shifted = np.empty(z.nbytes + 1, dtype=np.uint8)[1:].view(np.uint8)
+            odd = np.frombuffer(shifted.data, dtype=np.float32).reshape(z.shape)
+            odd[...] = z
+            for other in (z, np.asfortranarray(z), room[:, 1::2], z[::-1].copy()[::-1], odd):
+                again = columns(Predictions(logits=other, labels=labels))
+                for name, column in again.items():
+                    assert (column == one[name]).all(), name
+                assert metrics.classwise_ece(Predictions(logits=other, labels=labels)) == table
+            swapped = Predictions(logits=z.astype(">f4"), labels=labels)
+            assert (swapped.confidence == one["confidence"]).all()
+        monkeypatch.undo()
+
+
+@needs_extension
+def test_instruction_sets_give_the_same_bits() -> None:
+    assert BUILT is not None
+    best = BUILT.instructions()
+    known = {}
+    for level in ("baseline", "avx2", "avx512"):
+        try:
+            BUILT.instructions(level)
+        except ValueError:
+            continue
+        with kernel("c"):
+            known[level] = [
+                columns(Predictions(**{kind: scores}, labels=labels))
+                for _, kind, scores, labels in cases()
+            ]
+    BUILT.instructions(best)
+    for level, found in known.items():
+        for mine, others in zip(found, known[best], strict=True):
+            for name, column in mine.items():
+                if level == "baseline":  # without fused multiply-add on x86
+                    np.testing.assert_allclose(column, others[name], rtol=1e-6, atol=1e-6)
+                else:
+                    assert (column == others[name]).all(), (level, name)
+
+
+@needs_extension
+def test_sums_and_histograms_of_streams_are_those_of_the_reference() -> None:
+    """Whole numbers, so the same to the last one: edges of bins, ties and subnormals included."""
+    rng = np.random.default_rng(5)
+    confidence = np.concatenate([rng.random(999), np.arange(16) / 15, [2.0**-53, 5e-324, 0.1]])
+    values = np.concatenate([confidence, 1023 * rng.random(50), np.arange(9) * 2.0**-53])
+    odds = np.concatenate([np.exp(rng.uniform(-80, 80, 1000)), [0.0, np.inf, 1.0, 5e-324]])
+    assert BUILT is not None
+    for part in (values, values[:0], values[:1], values[::2], values[-9:]):
+        units = sum(round(Fraction(float(value)) * 2**52) for value in part)
+        assert compiled_streams.exact_sum(BUILT, part) == units
+        with kernel("numpy"):
+            assert _counts.exact_sum(part) == units
+    for large in (1024.0, np.inf, np.nan, -np.inf):
+        found = compiled_streams.exact_sum(BUILT, np.array([0.5, large]))
+        assert found is None or large < 0
+    assert _counts.exact_sum(np.array([0.5, 1024.0])) == 2**51 + 2**62
+    for name, given in (("width", confidence), ("odds", 1 / (1 + odds))):
+        correct = rng.random(len(given)) < 0.5
+        mine, theirs = (_counts.Cells(15 if name == "width" else _counts.NUM_CELLS) for _ in "ab")
+        if name == "width":
+            index = width_index(given, 15)
+            compiled_streams.add_by_width(BUILT, given, correct, mine.tables, 52)
+        else:
+            index = _counts.cell_of(odds)
+            cells = _counts._FIRST_CELL, _counts._CELL_SHIFT, 52
+            compiled_streams.add_by_odds(BUILT, (odds, given, correct), cells, mine.tables)
+        theirs.add_samples(index, correct, _counts._halves(given))
+        for a, b in zip(mine.tables, theirs.tables, strict=True):
+            assert (a == b).all(), name
+
+
+@needs_extension
+def test_sums_over_ranks_agree_with_the_reference() -> None:
+    """Of one sample and of many resamples: ties, weights that are fractions, one outcome only."""
+    rng = np.random.default_rng(2)
+    confidence = np.sort(rng.random(200))
+    draws = rng.multinomial(300, np.full(200, 1 / 200), size=6).astype(np.float64)
+    right = rng.binomial(draws.astype(np.int64), confidence).astype(np.float64)
+    right[4], right[5] = draws[4], 0
+    many = HARMONIC_TABLE * rng.integers(0, 3, (2, 200)).astype(np.float64)
+    names = ("auroc", "aupr_success", "aupr_error", "fpr95", "aurc", "eaurc")
+    cases = [(draws, right), (draws[0], right[0]), (draws * 0.3, right * 0.3), (many, many / 4)]
+    for count, hits in cases:
+        for name in names:
+            function = metrics.METRICS[name].function
+            found = {}
+            for which in ("numpy", "c"):
+                with kernel(which):
+                    found[which] = function(Ranked(confidence, count, hits))
+            near = {"rtol": 1e-12, "atol": 1e-14, "err_msg": name}
+            np.testing.assert_allclose(found["c"], found["numpy"], **near)
+            rows = [function(Ranked(confidence, *row)) for row in zip(draws, right, strict=True)]
+            if count is draws:
+                np.testing.assert_allclose(found["numpy"], rows, **near)
+    with kernel("c"):
+        for recall in (0.5, 0.95, 0.8):
+            ranked = Ranked(confidence, draws[0], right[0])
+            kept = np.cumsum(right[0][::-1])[::-1] >= recall * right[0].sum() * (1 - 1e-12)
+            wrong = (draws[0] - right[0])[np.flatnonzero(kept)[-1] :].sum()
+            found = metrics.fpr95(ranked, recall=recall)
+            assert found == pytest.approx(wrong / (draws[0] - right[0]).sum())
+
+
+@needs_extension
+def test_drawn_labels_are_those_of_the_reference() -> None:
+    """Whole numbers, so exactly: one class that has it all, and lots at the edges, included."""
+    rng = np.random.default_rng(3)
+    assert BUILT is not None
+    for classes in (2, 3, 17):
+        probs = rng.dirichlet(np.full(classes, 0.5), (3, 40))
+        probs[:, 0], probs[:, 1] = np.eye(classes)[0], np.eye(classes)[-1]
+        uppers = np.cumsum(probs, axis=2)
+        uppers[..., -1] = 1
+        lots = rng.random((2, 40, 25))
+        lots[:, :, 0], lots[:, :, 1] = 0, 0.5
+        lots[0, :, 2] = uppers[0, :, 0] * (uppers[0, :, 0] < 1)
+        cell = rng.integers(0, 5, (40, classes)) + 5 * np.arange(classes)
+        mine, theirs = np.zeros((2, len(STRENGTHS), 25 * 5 * classes), dtype=np.float32)
+        draw_labels(BUILT, mine, cell, uppers, lots, STRENGTHS)
+        _classwise._add_changes(theirs, cell, uppers, lots)
+        assert (mine == theirs).all()
+        assert mine[0].sum() == 40 * 25
+
+
+@needs_extension
+def test_bad_rows_are_found() -> None:
+    assert BUILT is not None
+    for classes in (2, 7, 33, 1000):
+        for position in {0, 1, classes // 2, classes - 1}:
+            for bad in (np.nan, np.inf, -np.nan):
+                z = np.zeros((40, classes), dtype=np.float32)
+                z[29, position] = bad
+                z[35, 0] = np.nan
+                with kernel("c"), pytest.raises(InputError, match="row 29"):
+                    Predictions(logits=z, labels=np.zeros(40, int))
+        z = np.zeros((40, classes))
+        z[11] = -np.inf
+        with kernel("c"), pytest.raises(InputError, match=r"finite entry.*row 11"):
+            Predictions(logits=z, labels=np.zeros(40, int))
+        probs = np.full((40, classes), 1 / classes)
+        probs[5, 0] += 0.1
+        with kernel("c"), pytest.raises(InputError, match=r"must sum to 1.*row 5"):
+            Predictions(probs=probs, labels=np.zeros(40, int))
+        probs[3, :2] = (-0.1, 0.1 + 2 / classes)
+        with kernel("c"), pytest.raises(InputError, match=r"lie in \[0, 1\].*row 3"):
+            Predictions(probs=probs, labels=np.zeros(40, int))
+
+
+def _arguments(scores: object, labels: object, **changes: object) -> list[object]:
+    """What ``logits`` takes for 8 rows of 40 classes, with some of it replaced."""
+    names = ("odds", "confidence", "label_log_prob", "label_prob", "brier", "entropy")
+    known: dict[str, object] = {"scores": scores, "labels": labels, "second": np.zeros(8)}
+    known |= {"predicted": np.zeros(8, np.int64), "correct": np.empty(8, bool)}
+    known |= {name: np.empty(8) for name in names}
+    known |= {"bins": 2} | {name: np.zeros(80, np.int64) for name in ("count", "units", "hits")}
+    return list((known | changes).values())
+
+
+@needs_extension
+def test_what_the_extension_refuses() -> None:
+    """Every pointer is checked before it is used: an error, never a crash."""
+    assert BUILT is not None
+    z, labels = np.zeros((8, 40), np.float32), np.zeros(8, np.int64)
+    assert BUILT.logits(*_arguments(z, labels)) == -1
+    frozen = np.empty(8)
+    frozen.flags.writeable = False
+    for scores in (
+        z[0],
+        z[None],
+        z.astype(np.int32),
+        z.astype(np.longdouble),
+        z.astype(">f4"),
+        z[:, :0],
+        np.zeros((8, 80), np.float32)[:, ::2],
+        np.asfortranarray(z),
+        z.tobytes(),
+        None,
+        [[1.0]],
+        z.astype(object),
+    ):
+        with pytest.raises((ValueError, TypeError, BufferError)):
+            BUILT.logits(*_arguments(scores, labels))
+    for changes in (
+        {"labels": labels[:7]},
+        {"labels": labels - 1},
+        {"labels": labels + 40},
+        {"labels": labels.astype(np.int32)},
+        {"labels": np.zeros(16, np.int64)[::2]},
+        {"labels": None},
+        {"predicted": np.full(8, 40)},
+        {"second": None},
+        {"odds": frozen},
+        {"odds": np.empty(7)},
+        {"odds": np.empty(8, np.float32)},
+        {"entropy": np.empty((8, 1))},
+        {"correct": np.empty(8, np.int8)},
+        {"bins": -1},
+        {"bins": 3},
+        {"bins": 1 << 62},
+        {"hits": np.zeros(79, np.int64)},
+    ):
+        with pytest.raises((ValueError, TypeError, BufferError, OverflowError)):
+            BUILT.logits(*_arguments(z, labels, **changes))
+    with pytest.raises(TypeError):
+        BUILT.logits(z, labels)
+    with pytest.raises(ValueError, match="not available"):
+        BUILT.instructions("sse9")
+    table, right = np.zeros(8, np.int64), np.zeros(5, bool)
+    assert BUILT.add_by_width(np.full(5, 0.5), right, 52, table, table.copy(), table.copy()) == -1
+    for given in (
+        (np.zeros(5), right[:4], table, table, table),
+        (np.zeros(5), right, table[:7], table[:7], table[:7]),
+        (np.zeros(5), right, table, table[:6], table),
+        (np.zeros(5, np.float32), right, table, table, table),
+        (5.0, right, table, table, table),
+        (np.zeros(5), right, None, table, table),
+    ):
+        with pytest.raises((ValueError, TypeError, BufferError)):
+            BUILT.add_by_width(*given[:2], 52, *given[2:])
+        with pytest.raises((ValueError, TypeError, BufferError)):
+            BUILT.add_by_odds(np.ones(5), *given[:2], 512, 14, 52, *given[2:])
+    with pytest.raises(ValueError, match="drop"):
+        BUILT.add_by_odds(np.ones(5), np.zeros(5), right, 512, 32, 52, table, table, table)
+    with pytest.raises(ValueError, match="two entries"):
+        BUILT.add_by_width(np.zeros(5), right, 61, table, table, table)
+    for column, sums in ((np.zeros(3), np.zeros(3, np.int64)), (np.zeros((3, 1)), table[:2])):
+        with pytest.raises(ValueError, match="dense column"):
+            BUILT.exact_sum(column, sums)
+    one, harmonic, sums = np.ones(6), np.zeros(65), np.zeros(14)
+    assert BUILT.rank_sums(2, one, one, 0.95, harmonic, sums) == -1
+    for given in (
+        (0, one, one, 0.95, harmonic, sums),
+        (4, one, one, 0.95, harmonic, sums),
+        (2, one, one[:5], 0.95, harmonic, sums),
+        (2, one, one, 0.95, harmonic[:64], sums),
+        (2, one, one, 0.95, harmonic, sums[:13]),
+        (2, one, None, 0.95, harmonic, sums),
+    ):
+        with pytest.raises((ValueError, TypeError, BufferError)):
+            BUILT.rank_sums(*given)
+    cell, upper, steps = np.zeros(6, np.int64), np.ones(18), np.arange(3.0)
+    fine = [3, 4, 5, cell, upper, np.zeros(8), np.zeros(8), steps, np.zeros(60, np.float32)]
+    assert BUILT.draw_labels(*fine) == -1
+    for place, wrong in (
+        (0, 4),
+        (0, 0),
+        (1, 1 << 62),
+        (2, 6),
+        (3, cell + 5),
+        (3, cell - 1),
+        (4, upper[:17]),
+        (5, np.zeros(7)),
+        (7, steps[:2]),
+        (8, np.zeros(60)),
+    ):
+        with pytest.raises((ValueError, TypeError, BufferError)):
+            BUILT.draw_labels(*(wrong if k == place else x for k, x in enumerate(fine)))
+    empty, none = np.zeros((0, 40), np.float32), np.empty(0)
+    assert BUILT.check_logits(empty, np.empty(0, np.int64), none) == -1
+    assert BUILT.check_logits(np.zeros((3, 1)), None, None) == -1
+    broadcast = np.broadcast_to(np.float32(1), (6, 5))
+    assert BUILT.check_logits(broadcast, None, None) == -1
+    assert BUILT.check_logits(np.zeros((6, 5), np.float32)[::-1, ::-1], None, None) == -1
+
+
+def test_choice_of_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    with kernel("numpy"):
+        assert calibrant.kernels() == "numpy"
+        assert "(kernels: numpy)" in call("--version").stdout
+    if BUILT is not None:
+        with kernel("c"):
+            assert calibrant.kernels() == "c"
+            assert f"(kernels: c, {BUILT.instructions()})" in call("--version").stdout
+    with kernel("fortran"), pytest.raises(InputError, match="must be c or numpy; got 'fortran'"):
+        calibrant.kernels()
+
+    def missing(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr(compiled.importlib, "import_module", missing)
+    with kernel(""):
+        assert calibrant.kernels() == "numpy"
+    with kernel("c"), pytest.raises(InputError, match="needs the compiled extension"):
+        calibrant.kernels()
+
+
+def test_accumulators_say_what_made_them() -> None:
+    z, labels = draw(50, 4)
+    with kernel("numpy"):
+        one = Accumulator(4)
+        one.update(logits=z, labels=labels)
+    assert one.kernels == {"numpy"}
+    two = Accumulator(4)
+    assert two.kernels == set()
+    two.update(logits=z, labels=labels)
+    assert two.kernels == {calibrant.kernels()}
+    one.merge(two)
+    assert one.kernels == {"numpy", calibrant.kernels()}
+    assert one.num_samples == 100

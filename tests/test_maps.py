@@ -1,0 +1,154 @@
+"""Segmentation maps and token scores: every position is a sample, every image a cluster."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import InputError, Predictions, measure, metrics
+from calibrant.calibrators import TemperatureScaling
+from calibrant.streaming import Accumulator
+
+K, IGNORED = 4, 255
+
+
+def maps(*positions: int, count: int = 5, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    z = rng.normal(0, 2, (count, K, *positions)).astype("float32")
+    truth = (z / 1.5 + rng.gumbel(size=z.shape)).argmax(axis=1)
+    truth[:, 0] = IGNORED
+    return z, truth
+
+
+def by_hand(z: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Plain loops over images and positions."""
+    rows, labels, images = [], [], []
+    for n in range(len(z)):
+        for where in np.ndindex(*truth.shape[1:]):
+            if truth[(n, *where)] != IGNORED:
+                rows.append([z[(n, k, *where)] for k in range(K)])
+                labels.append(truth[(n, *where)])
+                images.append(n)
+    return np.array(rows), np.array(labels), np.array(images)
+
+
+@pytest.mark.parametrize("positions", [(9,), (6, 7), (2, 3, 4)])
+def test_positions_are_samples_and_images_clusters(positions) -> None:
+    z, truth = maps(*positions)
+    rows, labels, images = by_hand(z, truth)
+    for scores, given in ((z, truth), (torch.from_numpy(z), torch.from_numpy(truth))):
+        p = Predictions(logits=scores, labels=given, ignore_index=IGNORED)
+        np.testing.assert_array_equal(p.scores, rows)
+        np.testing.assert_array_equal(p.labels, labels)
+        np.testing.assert_array_equal(p.clusters, images)
+    probs = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    q = Predictions(probs=probs, labels=truth, ignore_index=IGNORED)
+    assert metrics.ece(q) == pytest.approx(metrics.ece(p), abs=1e-6)
+
+
+def test_what_belongs_to_images_belongs_to_their_pixels() -> None:
+    z, truth = maps(3, 4)
+    _, _, images = by_hand(z, truth)
+    patient, camera = np.array([7, 7, 8, 8, 8]), np.array(list("ababa"))
+    pixel_weights = np.random.default_rng(1).uniform(1, 2, truth.shape)
+    belongs = {"clusters": patient, "groups": {"camera": camera}, "weights": pixel_weights}
+    p = Predictions(logits=z, labels=truth, ignore_index=IGNORED, **belongs)
+    np.testing.assert_array_equal(p.clusters, patient[images])
+    np.testing.assert_array_equal(p.groups["camera"], camera[images])
+    np.testing.assert_array_equal(p.weights, pixel_weights[truth != IGNORED])
+
+
+def test_ignored_samples_of_a_matrix() -> None:
+    z = np.random.default_rng(0).normal(size=(6, 3))
+    p = Predictions(
+        logits=z, labels=[0, -100, 2, 1, -100, 0], ignore_index=-100, clusters=list("aabbcc")
+    )
+    np.testing.assert_array_equal(p.scores, z[[0, 2, 3, 5]])
+    assert p.clusters.tolist() == list("abbc")
+
+
+def test_a_stream_of_maps_is_the_whole() -> None:
+    z, truth = maps(8, 8, count=6)
+    whole = Predictions(logits=z, labels=truth, ignore_index=IGNORED)
+    stream = Accumulator(num_classes=K)
+    for start in range(0, 6, 2):
+        some = slice(start, start + 2)
+        stream.update(logits=z[some], labels=truth[some], ignore_index=IGNORED)
+    assert stream.num_samples == whole.num_samples
+    found = stream.result()
+    for name in ("accuracy", "ece", "nll"):
+        assert found[name] == pytest.approx(metrics.METRICS[name].function(whole), rel=1e-9)
+
+
+def test_each_image_on_its_own() -> None:
+    z, truth = maps(10, 10)
+    p = Predictions(logits=z, labels=truth, ignore_index=IGNORED)
+    for name, options in (("ece", {"bins": 10}), ("nll", {}), ("accuracy", {})):
+        found = metrics.per_cluster(p, name, **options)
+        want = [
+            metrics.METRICS[name].function(
+                Predictions(logits=z[[n]], labels=truth[[n]], ignore_index=IGNORED), **options
+            )
+            for n in range(len(z))
+        ]
+        np.testing.assert_allclose(found.values, want, rtol=1e-12)
+        assert found.mean == pytest.approx(np.mean(want))
+        assert found.samples.tolist() == [90] * 5
+        assert found.ranked()[0] == np.argmax(want)
+        assert found.ranked(best_first=True)[0] == np.argmin(want)
+    with pytest.raises(InputError, match="p must have clusters"):
+        metrics.per_cluster(Predictions(logits=np.eye(3), labels=[0, 1, 2]), "ece")
+    with pytest.raises(InputError, match="no option 'bin'"):
+        metrics.per_cluster(p, "ece", bin=3)
+
+
+def test_calibrators_and_splits_work_on_maps() -> None:
+    z, truth = maps(12, 12, count=20)
+    p = Predictions(logits=z, labels=truth, ignore_index=IGNORED)
+    val, test = p.split(0.5, seed=0)
+    assert not set(val.clusters) & set(test.clusters)
+    fitted = TemperatureScaling().fit(val)
+    assert fitted.temperature_ == pytest.approx(1.5, abs=0.15)
+    assert measure(fitted.transform(test), intervals=False)["ece"] < metrics.ece(test)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"labels": np.zeros((5, 4, 6), int)}, r"labels must have shape \(5, 6, 4\)"),
+        ({"labels": np.full((5, 6, 4), IGNORED)}, "ignore_index must leave at least one sample"),
+        ({"labels": np.full((5, 6, 4), IGNORED), "ignore_index": None}, "ignore_index=…"),
+        ({"ignore_index": "none"}, "ignore_index must be an integer"),
+        ({"ignore_index": True}, "ignore_index must be an integer"),
+        ({"weights": np.ones(3)}, "weights must have shape"),
+        ({"logits": np.zeros((1, 1, 1, 1, 1, 1))}, r"logits must have shape \(N, K\)"),
+    ],
+)
+def test_bad_maps(given, message) -> None:
+    z, truth = maps(6, 4)
+    with pytest.raises(InputError, match=message):
+        Predictions(**{"logits": z, "labels": truth, "ignore_index": IGNORED} | given)
+
+
+def test_a_batch_of_maps_is_added_whole_or_not_at_all() -> None:
+    rng = np.random.default_rng(0)
+    maps, truth = rng.normal(size=(2, 3, 200, 200)), rng.integers(0, 3, (2, 200, 200))
+    stream = Accumulator(num_classes=3)
+    wrong = truth.copy()
+    wrong[1, 199, 199] = 7  # in the last part
+    with pytest.raises(InputError, match="labels must lie in 0 … 2"):
+        stream.update(logits=maps, labels=wrong)
+    assert stream.num_samples == 0
+    for bad, message in (
+        ({"labels": np.full_like(truth, 9), "ignore_index": 9}, "at least one sample"),
+        ({"labels": truth, "ignore_index": True}, "must be an integer"),
+        ({"labels": truth[:1]}, "must have shape"),
+    ):
+        with pytest.raises(InputError, match=message):
+            stream.update(logits=maps, **bad)
+    stream.update(logits=maps, labels=wrong, ignore_index=7)
+    assert stream.num_samples == truth.size - 1
+    whole = Accumulator(num_classes=3)
+    whole.update(Predictions(logits=maps, labels=wrong, ignore_index=7))
+    assert whole.result() == stream.result()

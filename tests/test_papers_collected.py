@@ -1,0 +1,167 @@
+"""Results without their runs, and the coefficients that runs must have to stand for a method."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from calibrant import InputError
+from calibrant.cli import app
+from calibrant.papers import CLAIMS, Evidence, collect, judge, paper_at, results_of, scale_of
+from calibrant.papers._coefficients import (
+    CHOSEN,
+    FIXED,
+    coefficients,
+    printed,
+    stands_for_itself,
+)
+from calibrant.papers._collected import (
+    DERIVED,
+    DERIVED_SCHEMA,
+    RUN_SCHEMA,
+    RUNS,
+    Collected,
+    record,
+)
+from calibrant.papers._published import published
+from calibrant.papers._run_measures import record_cells
+from calibrant.papers._scales import Place, method_name
+from calibrant.study import Run
+from tests.test_papers_claims import _folder as _claims_folder  # the made-up study
+
+ROOT = Path(__file__).parents[1]
+EVIDENCE = ROOT / "evidence"
+folder = _claims_folder
+
+
+def test_the_coefficients_are_those_in_the_published_tables() -> None:
+    for paper, table in (("wang2021", "table1"), ("wang2021", "table2"), ("mukhoti2020", "table1")):
+        seen = 0
+        for row in published(paper, table).to_pylist():
+            if row["coefficient"] is not None:
+                method = method_name(row["objective"], row["secondary"])
+                assert printed(paper, method, row["data"]) == row["coefficient"]
+                seen += 1
+        assert seen > 10
+    assert set(CHOSEN) == {"label_smoothing", "cross_entropy + logit_norm", "focal"}
+    assert printed("singh2021", "label_smoothing", "imagenet") == 0.1
+    assert printed("karandikar2021", "focal", "cifar10") is None
+
+
+def test_a_run_stands_for_a_method_only_with_the_papers_coefficient() -> None:
+    """On CIFAR-100 our focal loss has gamma 5 and our smoothing 0.09: those of wang2021."""
+    results = {p: results_of(paper_at(p, "cpu"), EVIDENCE) for p in ("wang2021", *FIXED)}
+    place = Place("cifar100", "resnet8")
+    assert len(results["wang2021"].runs(place=place, method="focal")) == 2
+    for paper in FIXED:
+        for found in results[paper].runs():
+            assert stands_for_itself(paper, found)
+            if found.objective.startswith("focal"):
+                assert coefficients(found.objective).option == 3
+        assert not results[paper].runs(place=place, method="focal")
+        assert not results[paper].runs(place=place, method="label_smoothing")
+    evidence = Evidence.measured(EVIDENCE, "cpu")
+    [(_, verdict)] = judge(evidence, ["M1"])
+    assert verdict.tested == ("cifar10, resnet8", "sst2, tree_lstm")
+
+
+def test_every_verdict_comes_from_the_repository() -> None:
+    """The runs are gone, their values and records are not."""
+    assert scale_of(EVIDENCE) == "features"
+    results = results_of(paper_at("karandikar2021", "cpu"), EVIDENCE)
+    assert isinstance(results, Collected)
+    assert len(results.runs()) == 97
+    done = CliRunner().invoke(app, ["papers", "claims", "--results", str(EVIDENCE), "--json"])
+    assert done.exit_code == 0, done.output
+    found = {row["claim"]: row for row in json.loads(done.stdout)}
+    assert list(found) == list(CLAIMS)
+    assert found["W1"]["verdict"] == "holds"
+    assert found["R4"]["tested"] == ["features of cifar10, mlp"]
+    assert "no data in the collected results of the scale features" in found["R5"]["reason"]
+
+
+def test_collected_results_give_the_same_evidence(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values, records and derived measures survive, and nothing else is needed."""
+    from calibrant.papers import _collected, _evidence
+
+    for name, change in (
+        ("paper_at", _evidence.paper_at),
+        ("scale_of", lambda _: "smoke"),
+    ):
+        monkeypatch.setattr(_collected, name, change)
+    before = Evidence.measured(folder, "smoke")
+    out = tmp_path / "collected"
+    rows = collect(folder, out)
+    assert rows[DERIVED] == sum(
+        len(list(record_cells(results_of(_evidence.paper_at(paper, "smoke"), folder))))
+        for paper in ("wang2021", "singh2021", "mukhoti2020", "loss_report")
+    )
+    assert rows[DERIVED] > 50
+    shutil.rmtree(folder / "results")
+    shutil.rmtree(folder / "runs")
+    after = Evidence.measured(out, "smoke")
+    assert after.source == "the collected results of the scale smoke"
+    assert before.cells.keys() == after.cells.keys()
+    for key, cell in before.cells.items():
+        assert after.cells[key].seeds == cell.seeds, key
+    for (_, one), (_, two) in zip(judge(before), judge(after), strict=True):
+        assert (one.verdict, one.effect, one.cases) == (two.verdict, two.effect, two.cases)
+
+
+def test_scales_are_collected_side_by_side(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Collecting one scale leaves what a folder has of another."""
+    from calibrant.papers import _collected, _evidence
+
+    monkeypatch.setattr(_collected, "paper_at", _evidence.paper_at)
+    monkeypatch.setattr(_collected, "scale_of", lambda _: "smoke")
+    run = Run("digits", "mlp", "brier", 7, {"name": "quick"})
+    row = {"run": run.key, "scale": "cpu", "record": record(run)}
+    measure = {"paper": "wang2021", "run": run.key, "metric": "m", "method": "brier"}
+    other = {**measure, "calibrator": "none", "part": "test", "value": 0.5}
+    pq.write_table(pa.Table.from_pylist([row], RUN_SCHEMA), tmp_path / RUNS)
+    pq.write_table(pa.Table.from_pylist([other], DERIVED_SCHEMA), tmp_path / DERIVED)
+    collect(folder, tmp_path)
+    rows = collect(folder, tmp_path)  # again: its own rows are replaced, not repeated
+    runs, measures = (pq.read_table(tmp_path / name).to_pylist() for name in (RUNS, DERIVED))
+    assert runs[0] == row
+    assert measures[0] == other
+    assert {found["scale"] for found in runs[1:]} == {"smoke"}
+    assert len({found["run"] for found in runs}) == len(runs) == rows[RUNS]
+
+
+def test_a_result_outlives_its_recipe() -> None:
+    """A run is found by what it was made to answer; its key may be that of an older recipe."""
+    results = results_of(paper_at("wang2021", "cpu"), EVIDENCE)
+    run = results.runs(method="label_smoothing")[0]
+    newer = replace(run, recipe={**run.recipe, "epochs": 99}, label="smoothed")
+    assert newer.key != run.key
+    found = results.finished(newer)
+    assert found is not None
+    assert (found.key, found.name) == (run.key, "smoothed")
+    assert results.finished(replace(run, objective="label_smoothing:epsilon=0.5")) is None
+
+
+@pytest.mark.parametrize("damage", ["key", "json", "column"])
+def test_a_damaged_collection_is_refused(tmp_path: Path, damage: str) -> None:
+    run = Run("digits", "mlp", "cross_entropy", 0, {"name": "quick"})
+    row = {"run": run.key, "scale": "smoke", "record": record(run)}
+    if damage == "key":
+        row["run"] = "0" * 16
+    if damage == "json":
+        row["record"] = "{"
+    if damage == "column":
+        del row["scale"]
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / RUNS)
+    with pytest.raises(InputError, match="must h"):
+        Evidence.measured(tmp_path, "smoke")
