@@ -67,6 +67,7 @@ def test_design_effect_of_known_designs() -> None:
     kish = 1 + (weights.std() / weights.mean()) ** 2
     weighted = Predictions(logits=p.logits, labels=p.labels, weights=weights)
     assert design_effect(weighted) == pytest.approx(kish, rel=0.1)
+    assert design_effect(p) == design_effect(p, classwise=True) == 1
     assert thinned(p, 0) is p
     assert expanded(0.95, 10_000) == pytest.approx(0.95, abs=1e-4)
 

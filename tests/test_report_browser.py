@@ -319,7 +319,7 @@ def test_the_bins_as_a_table(
     browser: Browser, report: Path, examples: dict[str, Predictions]
 ) -> None:
     with web.opened(browser, report) as view:
-        view.page.locator("summary").first.click()
+        view.page.locator("summary", has_text="The bins as a table").click()
         found = view.page.locator("#bins-table tbody tr")
         tables = [metrics.reliability(p) for p in examples.values()]
         assert found.count() == sum(int((t.count > 0).sum()) for t in tables)

@@ -105,8 +105,6 @@ class BiasedErrors:
 
 def largest_effects(models: Mapping[str, Predictions | Confidences]) -> tuple[float, float]:
     """Design effects of the top label and of all classes: one for all, so that rows are common."""
-    if all(p.clusters is None and p.weights is None for p in models.values()):
-        return 1.0, 1.0
     return (
         max(design_effect(p) for p in models.values()),
         max(design_effect(p, classwise=True) for p in models.values()),

@@ -39,6 +39,7 @@ import numpy as np
 
 from calibrant._core.arrays import Float64, Int
 from calibrant.inference._resampling import Bounds
+from calibrant.metrics._bin_bounds import is_independent
 from calibrant.metrics._binning import width_index
 from calibrant.metrics._sample import Ranked
 from calibrant.predictions import Confidences, Predictions
@@ -149,7 +150,7 @@ def thinned(
     p: Record, seed: int, *, classwise: bool = False, effect: float | None = None
 ) -> Record:
     """As many independent samples as these are worth; ``p`` itself where they are independent."""
-    if p.belonging.codes is None and p.weights is None:
+    if is_independent(p):
         return p
     found = design_effect(p, classwise=classwise) if effect is None else effect
     size = max(round(len(p) / found), 2)
@@ -161,6 +162,8 @@ def thinned(
 
 def design_effect(p: Record, *, classwise: bool = False) -> float:
     """How many samples of these are worth one independent sample, for calibration errors."""
+    if is_independent(p):
+        return 1.0
     weight, unit = mean_one(p), p.belonging.codes
     unit = np.arange(len(p)) if unit is None else unit
     if classwise and isinstance(p, Predictions):
