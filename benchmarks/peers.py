@@ -1,12 +1,12 @@
-"""Calibrant beside six packages: cases with exact answers, and speed; rewrites docs/comparison.md.
+"""Calibrant beside seven packages: cases with exact answers, and speed; rewrites docs/comparison.md.
 
     python benchmarks/peers.py [cases] [speed]
 
 netcal, torchmetrics, scikit-learn, probmetrics and uncertainty-calibration must be installed.
-torch-uncertainty, and relplot (probmetrics' smooth ECE), are looked for in the folder that the
+MAPIE, torch-uncertainty, and relplot (probmetrics' smooth ECE), are looked for in the folder that the
 environment variable CALIBRANT_PEERS names as well; fill it so:
 
-    pip install --no-deps --target FOLDER torch-uncertainty einops seaborn relplot deprecation
+    pip install --no-deps --target FOLDER mapie torch-uncertainty einops seaborn relplot deprecation
 
 What is absent shows as "not installed". Every exact answer is computed here, by loops, quadrature
 or a search that calls neither Calibrant nor a peer.
@@ -62,6 +62,7 @@ PACKAGES = {
     "torch-uncertainty": "torch_uncertainty",
     "probmetrics": "probmetrics",
     "uncertainty-calibration": "uncertainty-calibration",
+    "MAPIE": "mapie",
 }
 TOLERANCE = 0.01  # relative
 NEAR_ZERO = 1e-4  # where the exact answer is 0
@@ -108,6 +109,16 @@ def uncertainty() -> types.SimpleNamespace:
     import torch_uncertainty.post_processing as scalers
 
     return types.SimpleNamespace(metrics=measures, losses=penalties, scalers=scalers)
+
+
+@cache
+def mapie() -> types.ModuleType:
+    """MAPIE's measures of calibration."""
+    if folder := os.environ.get("CALIBRANT_PEERS"):
+        sys.path.append(folder)
+    import mapie.metrics.calibration as measures
+
+    return measures
 
 
 class GivenScores(ClassifierMixin, BaseEstimator):
@@ -177,6 +188,9 @@ def ece_calls(p: Array, y: Array, bins: int = 15) -> Calls:
         )(tensor(p), tensor(y)),
         "probmetrics": lambda: named_metric(f"ece-{bins}", y, probs=p),
         "uncertainty-calibration": lambda: kumar.get_ece(p, y, num_bins=bins),
+        "MAPIE": lambda: mapie().expected_calibration_error(
+            p.argmax(axis=1) == y, p, num_bins=bins, split_strategy="uniform"
+        ),
     }
 
 
@@ -354,7 +368,7 @@ def ordinary() -> list[Case]:
             "ECE of ordinary probabilities",
             exact,
             ece_calls(p, y),
-            "The plain case: 1,000 samples, 5 classes, 15 bins. All agree.",
+            "The plain case: 1,000 samples, 5 classes, 15 bins. All agree but MAPIE, which makes 14.",
         ),
         Case(
             "Largest gap of any bin (MCE), same data",
@@ -489,6 +503,9 @@ def binned() -> list[Case]:
                     task="multiclass", num_classes=3, num_bins=10
                 )(t, labels),
                 "uncertainty-calibration": lambda: kumar.get_ece_em(p, y, num_bins=10),
+                "MAPIE": lambda: mapie().expected_calibration_error(
+                    correct, p, num_bins=10, split_strategy="quantile"
+                ),
             },
             "50 samples say 0.6 and 60 % are right, 50 say 0.9 and 90 % are right. Splitting "
             "equal confidences turns the order of the samples into an error.",
@@ -502,8 +519,12 @@ def binned() -> list[Case]:
                     num_classes=4, num_bins=15
                 )(tensor(absent), tensor(drawn)),
                 "uncertainty-calibration": lambda: kumar.get_ece(absent, drawn, mode="marginal"),
+                "MAPIE": lambda: mapie().expected_calibration_error(
+                    drawn, absent, 15, "uniform", classwise=True, class_labels=drawn
+                ),
             },
-            "The probability given to a class that never occurs is an error too. All agree.",
+            "The probability given to a class that never occurs is an error too. Asked for B bins, "
+            "MAPIE makes B - 1.",
         ),
     ]
 
