@@ -86,7 +86,7 @@ class BiasedErrors:
         exact = {name: e for name, e in estimators.items() if e.unbiased}
         simulated = {name: e for name, e in estimators.items() if not e.unbiased}
         curves = error_curves(sample, simulated, resampling, whole=whole)
-        varied = _varied(sample, estimators, fewer)
+        varied = varied_errors(sample, estimators, fewer)
         back = {name: e.back for name, e in estimators.items()}
         wider = {n: SHAPE_UNCERTAINTY if e.many_gaps else 1.0 for n, e in estimators.items()}
         for name in names:
@@ -134,7 +134,7 @@ def _scarce(sample: Sample) -> float | None:
     return 1.0 if right < wrong else 0.0
 
 
-def _varied(
+def varied_errors(
     sample: Sample, estimators: Mapping[str, Estimator], resampling: Resampling
 ) -> dict[str, Float64]:
     """Values of the errors on common resamples of the samples.
@@ -172,7 +172,7 @@ def _common_rows(size: int, resampling: Resampling) -> Iterator[Int]:
 def _varied_classwise(
     p: Predictions, resampling: Resampling, *, bins: int = 15, norm: float = 1
 ) -> Float64:
-    """As ``_varied``, of classwise ECE."""
+    """As ``varied_errors``, of classwise ECE."""
     batches = resample_weights(
         p.num_samples, resampling.replicates, resampling.seed, elements=p.num_classes * bins
     )
@@ -239,8 +239,10 @@ def _ratios(
     """Twice the log-likelihood ratio of each pair of true errors against the likeliest pair.
 
     It is a difference of squared Mahalanobis distances, infinite where a true error is impossible.
+    Where several means are possible for a true error, the nearest one counts.
     """
-    x, y = ((c.observed - c.expected(tried)) / sd for c, sd in zip((a, b), noise, strict=True))
+    nearest = (np.clip(c.observed, *c.expected(tried)) for c in (a, b))
+    x, y = ((c.observed - m) / sd for c, m, sd in zip((a, b), nearest, noise, strict=True))
     square = x[:, None] ** 2 - 2 * correlation * x[:, None] * y + y**2
     distance: Float64 = np.where(np.isfinite(square), square / (1 - correlation**2), np.inf)
     ratio: Float64 = distance - distance.min()

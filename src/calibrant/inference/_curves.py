@@ -37,13 +37,15 @@ class ErrorCurve:
 
     ``truth`` is the error of the population at each strength, ``simulated`` has the values of
     samples drawn from it, (draws, strengths), the same random numbers at each strength. Where only
-    labels were drawn, ``of_rows`` is the standard error that drawing other rows adds.
+    labels were drawn, ``of_rows`` is the standard error that drawing other rows adds. ``one_sided``
+    says that gaps of one sign do not count; they lower the expected value all the same.
     """
 
     observed: float
     truth: Float64
     simulated: Float64
     of_rows: Float64 | None = None
+    one_sided: bool = False
 
     @cached_property
     def defined(self) -> bool:
@@ -192,13 +194,21 @@ class ErrorCurve:
         )
         return low, high
 
-    def expected(self, errors: Float64) -> Float64:
-        """Mean of the estimate where the true error is one of ``errors``.
+    def expected(self, errors: Float64) -> tuple[Float64, Float64]:
+        """Least and largest mean of the estimate where the true error is one of ``errors``.
 
-        NaN below the least error of the path; beyond its end the mean grows as the error does.
+        NaN below the least error of the path; beyond its end the mean grows as the error does. Both
+        are the same but for an error that counts gaps of one sign: there the mean can fall along
+        the path, because gaps of the other sign grow as well. How large those are the true error
+        does not say, so every mean between that of the population and the least one further
+        along the path is possible.
         """
         # Of populations with the same error, the weakest: its noise is largest.
         error, first = self._rising
         beyond = np.maximum(errors - error[-1], 0)
-        mean = np.interp(errors, error, self.fine_mean[first]) + beyond
-        return np.where(errors < error[0], np.nan, mean)
+        later = np.minimum.accumulate(self.fine_mean[::-1])[::-1]
+        least, most = (
+            np.where(errors < error[0], np.nan, np.interp(errors, error, mean[first]) + beyond)
+            for mean in (later if self.one_sided else self.fine_mean, self.fine_mean)
+        )
+        return least, most

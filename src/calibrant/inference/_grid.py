@@ -92,7 +92,12 @@ def curves_along(
         return np.array([e.population(population(ranked, chance)) for chance in chances])
 
     return {
-        name: ErrorCurve(e.statistic(observed), truth(e), np.concatenate(parts[name]))
+        name: ErrorCurve(
+            e.statistic(observed),
+            truth(e),
+            np.concatenate(parts[name]),
+            one_sided=e.one_sided,
+        )
         for name, e in estimators.items()
     }
 

@@ -118,7 +118,7 @@ def binned(
 
 def one_sided(function: Statistic, options: Options, ranked: Ranked) -> Estimator:
     """A metric over bins in which gaps of one sign do not count."""
-    return replace(binned(function, options, ranked), one_sided=True)
+    return replace(binned(function, options, ranked), one_sided=True, many_gaps=True)
 
 
 def norm_binned(
