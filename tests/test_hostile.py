@@ -190,6 +190,19 @@ def test_a_result_file_that_unpacks_to_gigabytes(tmp_path: Path, monkeypatch) ->
         read_all(tmp_path)  # 17 GiB as strings
 
 
+def test_statistics_that_do_not_fit_the_schema(tmp_path: Path) -> None:
+    """PyArrow would end the process, without an exception."""
+    path = tmp_path / "p.parquet"
+    table = pa.table({"prob_0": [0.5, 0.2], "prob_1": [0.5, 0.8], "label": [0, 1]})
+    pq.write_table(table, path)
+    nullable, needed = (bytes([0x25, kind, 0x18, 5]) + b"label" for kind in (2, 0))
+    sound = path.read_bytes()
+    assert sound.count(nullable) == 1
+    path.write_bytes(sound.replace(nullable, needed))
+    for options in ((), ("--stream",)):
+        assert "p.parquet cannot be read as parquet" in calibrant("measure", path, *options)
+
+
 def test_links_in_a_circle(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")

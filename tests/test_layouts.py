@@ -182,6 +182,40 @@ def test_rounded_probabilities_are_renormalised_on_request(tmp_path: Path) -> No
         load(tmp_path / "q.csv", renormalise=True)
 
 
+@pytest.mark.parametrize("option", ["renormalise", "percent"])
+@pytest.mark.parametrize(
+    ("probs", "rule"),
+    [
+        (np.array([[b"a", b"b"]] * 4), "must hold real numbers"),
+        (np.ones((4, 2), dtype=complex), "must hold real numbers"),
+        (np.full(4, 100.0), "must have shape"),
+        (np.full((4, 2), [np.inf, -np.inf]), "row 0|finite"),
+        (np.zeros((4, 0)), "K >= 2|sum to 1"),
+    ],
+)
+def test_options_of_probabilities_refuse_bad_arrays(
+    tmp_path: Path, probs: np.ndarray, rule: str, option: str
+) -> None:
+    np.savez(tmp_path / "p.npz", probs=probs, labels=[0, 1, 1, 0])
+    with pytest.raises(InputError, match=rule):
+        load(tmp_path / "p.npz", **{option: True})
+
+
+def test_room_for_renormalised_probabilities_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of half precision takes eight times its size."""
+    np.savez(
+        tmp_path / "p.npz",
+        probs=np.full((100_000, 10), 0.1, dtype=np.float16),
+        labels=np.zeros(100_000, dtype=np.int8),
+    )
+    monkeypatch.setattr("calibrant._core.memory.available_memory", lambda: 10 << 20)
+    load(tmp_path / "p.npz")
+    with pytest.raises(InputError, match=r"needs 15\.3 MiB of memory"):
+        load(tmp_path / "p.npz", renormalise=True)
+
+
 def test_stated_confidences(tmp_path: Path) -> None:
     for correct in (["yes", "no", "yes"], ["TRUE", "false", "True"], [1, 0, 1]):
         rows = [[c, y] for c, y in zip(["85 %", "20%", "100 %"], correct, strict=True)]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from calibrant.results import Store, read_all
@@ -127,6 +129,20 @@ def test_a_second_signal_ends_at_once(tmp_path: Path, where: str) -> None:
     assert seconds < 1
     assert process.returncode in (130, -signal.SIGINT)  # to a shell the same
     assert error == ""
+
+
+def test_a_second_ctrl_c_leaves_nobody(tmp_path: Path) -> None:
+    """Twice in a row, while the first is being obeyed or just after."""
+    process = begin(*study_arguments(tmp_path, **LONG))
+    others = wait_for(lambda: below(process.pid))
+    os.killpg(process.pid, signal.SIGINT)
+    seconds, _, error, left = stop(process, signal.SIGINT)
+    assert seconds < 2
+    assert process.returncode in (130, -signal.SIGINT)
+    assert error in (told_of(0), "")
+    wait_for_the_end(others)
+    assert not left
+    assert not list(tmp_path.glob("out/failed/*"))
 
 
 def told_of(runs: int) -> str:
@@ -249,6 +265,98 @@ def test_a_program_gets_its_keyboard_interrupt(tmp_path: Path) -> None:
     assert seconds < 2
     assert (process.returncode, error, left) == (0, "", [])
     assert not list(tmp_path.glob("out/failed/*"))
+
+
+# --- a reader that is gone, as in "| head -1" -------------------------------------------------
+
+READER_GONE = 128 + signal.SIGPIPE
+LABELS = np.arange(60) % 3
+
+
+def into(write: int, line: list[str]) -> tuple[int, str]:
+    """Exit code and errors of a command whose output goes to a descriptor."""
+    done = subprocess.run(
+        line, stdout=write, stderr=subprocess.PIPE, text=True, check=False, timeout=PATIENCE
+    )
+    os.close(write)
+    return done.returncode, done.stderr
+
+
+def nobody_reads() -> int:
+    """The end of a pipe that has no other end."""
+    read, write = os.pipe()
+    os.close(read)
+    return write
+
+
+SHORT = [("--help",), ("papers", "list")]  # printed by Rich, and by us
+MORE = [("--version",), ("study", "run", "--help"), ("data", "list")]
+
+
+@pytest.mark.parametrize(
+    "arguments", [*SHORT, *(pytest.param(more, marks=pytest.mark.slow) for more in MORE)]
+)
+def test_a_command_without_a_reader_ends_quietly(arguments: tuple[str, ...]) -> None:
+    assert into(nobody_reads(), command(*arguments)) == (READER_GONE, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["measure", "compare", "calibrate"])
+def test_a_result_without_a_reader_ends_quietly(tmp_path: Path, name: str) -> None:
+    file, other = tmp_path / "p.npz", tmp_path / "q.npz"
+    rng = np.random.default_rng(0)
+    for path in (file, other):
+        np.savez(path, logits=rng.normal(size=(60, 3)) + 2 * np.eye(3)[LABELS], labels=LABELS)
+    calls = {
+        "measure": ["measure", file],
+        "compare": ["compare", file, other],
+        "calibrate": ["calibrate", "--fit", file, "--apply", other, "--out", tmp_path / "c.npz"],
+    }
+    assert into(nobody_reads(), command(*calls[name])) == (READER_GONE, "")
+
+
+@pytest.mark.slow
+def test_a_study_without_a_reader_is_finished(tmp_path: Path) -> None:
+    """What is printed at its end is lost, its results are not."""
+    arguments = study_arguments(tmp_path)
+    assert into(nobody_reads(), command(*arguments)) == (READER_GONE, "")
+    assert status(tiny(), tmp_path / "out").count("done") == 6
+    assert not list(tmp_path.rglob(".*.tmp"))
+
+
+PRINTING = """
+import subprocess, sys
+from calibrant._core.files import replacing
+from calibrant.cli._output import prepare_streams
+
+prepare_streams()
+with replacing(sys.argv[1]) as temporary:
+    temporary.touch()
+    print(subprocess.Popen(["sleep", "300"]).pid, file=sys.stderr, flush=True)
+    print("lost", flush=True)
+"""
+
+
+def test_a_command_without_a_reader_leaves_nothing(tmp_path: Path) -> None:
+    """Neither its processes nor what it had begun to write."""
+    line = [sys.executable, "-c", PRINTING, str(tmp_path / "new")]
+    code, error = into(nobody_reads(), line)
+    assert code == READER_GONE
+    wait_for_the_end([int(error)])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_under_the_output_is_said() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    sentence = "calibrant: the output cannot be written: No space left on device.\n"
+    found = into(os.open("/dev/full", os.O_WRONLY), command("papers", "list"))
+    assert found == (2, sentence)
+
+
+def test_a_closed_output_is_no_error() -> None:
+    line = ["sh", "-c", 'exec "$@" >&-', "sh", *command("data", "list")]
+    assert into(os.open(os.devnull, os.O_WRONLY), line) == (0, "")
 
 
 # --- no orphans -------------------------------------------------------------------------------

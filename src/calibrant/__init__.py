@@ -10,10 +10,9 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+# First of all: the imports below take long enough for a Ctrl-C.
+import calibrant._core.stopping as _stopping  # noqa: F401
 from calibrant import calibrators, metrics
-
-# Import stopping first: the imports below take long enough for a Ctrl-C.
-from calibrant._core import stopping as _stopping  # noqa: F401
 from calibrant._core.checks import InputError
 from calibrant._core.compiled import kernels
 from calibrant._core.version import __version__

@@ -193,10 +193,11 @@ def predict_and_check(logits: Float) -> tuple[Int | None, Float64 | None, int | 
 
 def row_totals(probs: Float) -> Float64:
     """Sums of rows in float64, the same for a row whatever its neighbours and their layout."""
-    if probs.shape[1] <= NARROW_CLASSES:
-        wide = (column.astype(np.float64) for column in probs.T)
-        return functools.reduce(np.add, wide)
-    total: Float64 = np.ascontiguousarray(probs).sum(axis=1, dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):  # validation refuses the sums of infinities
+        if probs.shape[1] <= NARROW_CLASSES:
+            wide = (column.astype(np.float64) for column in probs.T)
+            return functools.reduce(np.add, wide)
+        total: Float64 = np.ascontiguousarray(probs).sum(axis=1, dtype=np.float64)
     return total
 
 

@@ -22,10 +22,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ROUNDS = 20  # of killing: a process may have started another one meanwhile
 SHOW_CURSOR = "\x1b[?25h\n"
+EARLY = "Stopped. Run the same command again."
 
 _unfinished: set[Path] = set()
 _sentences: list[Callable[[], str]] = []
@@ -114,10 +116,10 @@ def _watch(read: int) -> None:
     """Wait for one of the signals; Python writes the number of each to the pipe."""
     number = _next_signal(read)
     threading.Thread(target=_end_at_the_next, args=(read,), daemon=True).start()
-    try:
-        _stop()
-    finally:
-        os._exit(128 + number)
+    text = EARLY
+    with suppress(Exception):  # whatever happens here, the command ends
+        text = _sentences[-1]() if _sentences else EARLY
+    end(128 + number, text)
 
 
 def _next_signal(read: int) -> int:
@@ -131,19 +133,22 @@ def _end_at_the_next(read: int) -> None:
     os._exit(128 + _next_signal(read))
 
 
-def _stop() -> None:
-    text = _sentences[-1]() if _sentences else "Stopped. Run the same command again."
-    kill_descendants()
-    for path in list(_unfinished):
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            with suppress(OSError):
-                path.unlink()
-    if os.environ.get("RANK", "0") == "0":  # only one process of torchrun prints
-        start = SHOW_CURSOR if os.isatty(2) else ""
-        with suppress(OSError):  # the reader is gone
-            os.write(2, f"{start}{text}\n".encode())
+def end(code: int, text: str = "") -> NoReturn:
+    """End this process and those below it at once, without unfinished files, with a sentence."""
+    try:
+        kill_descendants()
+        for path in list(_unfinished):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                with suppress(OSError):
+                    path.unlink()
+        if text and os.environ.get("RANK", "0") == "0":  # only one process of torchrun prints
+            start = SHOW_CURSOR if os.isatty(2) else ""
+            with suppress(OSError):  # the reader is gone
+                os.write(2, f"{start}{text}\n".encode())
+    finally:
+        os._exit(code)
 
 
 def kill_descendants() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -17,6 +15,7 @@ from calibrant._core.compiled import kernel_details
 from calibrant._core.stopping import install
 from calibrant.cli import _calibrate, _data, _decompose, _measure, _papers, _report, _study, _train
 from calibrant.cli._common import echo
+from calibrant.cli._output import prepare_streams
 
 
 class _Commands(TyperGroup):
@@ -70,8 +69,6 @@ def _root(
 
 def main() -> None:
     """Entry point of the ``calibrant`` command."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal without − or … shows a ? instead
-            stream.reconfigure(errors="replace")
+    prepare_streams()
     install()
     app()

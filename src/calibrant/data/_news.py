@@ -17,6 +17,7 @@ from calibrant.data._dataset import Dataset
 from calibrant.data._folder import data_folder, first_found
 from calibrant.data._reading import read_bytes, read_exactly
 from calibrant.data._text import Vocabulary, tokenise, vocabulary_facts
+from calibrant.io import parquet_needs
 
 PATTERNS = (
     "20news-bydate-train/",
@@ -154,9 +155,7 @@ def _from_parquet(path: Path) -> Iterator[_Document]:
     import pyarrow.parquet as pq
 
     with clear_errors(path, "parquet"), pq.ParquetFile(path) as file:
-        metadata = file.metadata
-        groups = range(metadata.num_row_groups)
-        check_size(sum(metadata.row_group(k).total_byte_size for k in groups), path.name)
+        check_size(parquet_needs(file.metadata, _COLUMNS), path.name)
         missing = [name for name in _COLUMNS if name not in file.schema_arrow.names]
         if missing:
             raise damaged(path.name, f"has no column {missing[0]}")

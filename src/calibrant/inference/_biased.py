@@ -243,7 +243,10 @@ def _ratios(
     """
     nearest = (np.clip(c.observed, *c.expected(tried)) for c in (a, b))
     x, y = ((c.observed - m) / sd for c, m, sd in zip((a, b), nearest, noise, strict=True))
-    square = x[:, None] ** 2 - 2 * correlation * x[:, None] * y + y**2
-    distance: Float64 = np.where(np.isfinite(square), square / (1 - correlation**2), np.inf)
-    ratio: Float64 = distance - distance.min()
+    ratio: Float64 = (2 * correlation * x)[:, None] * y
+    np.subtract((x**2)[:, None], ratio, out=ratio)
+    ratio += y**2
+    ratio /= 1 - correlation**2
+    ratio[~np.isfinite(x)], ratio[:, ~np.isfinite(y)] = np.inf, np.inf
+    ratio -= ratio.min()
     return ratio

@@ -70,7 +70,9 @@ def bootstrap_bounds(
     )
     for weights in batches:
         drawn = weights if clusters is None else weights[:, sample.order]
-        parts += _values(sample, functions, drawn if sample.unweighted else drawn * sample.weight)
+        parts += replicate_values(
+            sample, functions, drawn if sample.unweighted else drawn * sample.weight
+        )
     level = resampling.level if clusters is None else expanded(resampling.level, size)
     columns = dict(zip(functions, np.concatenate(parts, axis=1), strict=True))
     return {
@@ -79,7 +81,7 @@ def bootstrap_bounds(
     }
 
 
-def _values(
+def replicate_values(
     sample: Sample, functions: Mapping[str, Callable[[Sample], float]], weights: Float64
 ) -> list[Float64]:
     """Each function of each replicate: arrays (functions, replicates), a few replicates each."""

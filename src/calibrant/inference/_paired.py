@@ -18,7 +18,7 @@ import numpy as np
 
 from calibrant._core.arrays import Float64
 from calibrant.inference._biased import BiasedErrors, by_true_errors, largest_effects
-from calibrant.inference._bootstrap import resample_weights
+from calibrant.inference._bootstrap import replicate_values, resample_weights
 from calibrant.inference._clusters import Clusters, cluster_sums, mean_one
 from calibrant.inference._intervals import evaluate, functions_of
 from calibrant.inference._paired_test import PairedTest, by_standard_error
@@ -84,7 +84,7 @@ def paired_tests(
     values = {model: evaluate(p, functions) for model, p in models.items()}
     plain = {k: f for k, f in functions.items() if METRICS[k].interval in ("bootstrap", "gap")}
     biased = [name for name in names if METRICS[name].plug_in]
-    drawn = {model: _resampled(p, plain, resampling) for model, p in models.items()}
+    drawn = _resampled(models, plain, resampling)
     effects = largest_effects(models) if biased else (1.0, 1.0)
     errors = {
         model: BiasedErrors.of(p, biased, options, resampling, effects)
@@ -125,36 +125,39 @@ def differences_of(tests: Mapping[Key, tuple[float, PairedTest]], level: float) 
 
 
 def _resampled(
-    p: Predictions | Confidences,
-    functions: Mapping[str, Callable[[Sample], float]],
-    resampling: Resampling,
-) -> dict[str, Float64]:
-    """Values of each metric on resamples that are the same for every model."""
-    sample = Sample.of(p)
-    return _on_resamples({name: (sample, f) for name, f in functions.items()}, resampling)
-
-
-def _on_resamples(
-    functions: Mapping[str, tuple[Sample, Callable[[Sample], float]]], resampling: Resampling
-) -> dict[str, Float64]:
-    """Each function of its own form of the sample, on common resamples."""
+    models: Models, functions: Mapping[str, Callable[[Sample], float]], resampling: Resampling
+) -> dict[str, dict[str, Float64]]:
+    """Values of each metric of each model, on resamples that are the same for every model."""
+    samples = {model: Sample.of(p) for model, p in models.items()}
     if not functions:
-        return {}
-    order = next(iter(functions.values()))[0].order
-    samples = {id(sample): sample for sample, _ in functions.values()}
+        return {model: {} for model in models}
+    parts: dict[str, list[Float64]] = {model: [] for model in models}
+    for some in _drawn_alike(samples):
+        first = samples[some[0]]
+        batches = resample_weights(
+            len(first.order),
+            resampling.replicates,
+            resampling.seed,
+            clusters=Clusters.of(first.source),
+        )
+        for weights in batches:
+            for model in some:
+                sample = samples[model]
+                drawn = weights[:, sample.order]
+                if not sample.unweighted:
+                    drawn *= sample.weight
+                parts[model] += replicate_values(sample, functions, drawn)
+    return {
+        model: dict(zip(functions, np.concatenate(part, axis=1), strict=True))
+        for model, part in parts.items()
+    }
 
-    def evaluate(weight: Float64) -> list[float]:
-        drawn = {key: sample.reweighted(weight) for key, sample in samples.items()}
-        return [f(drawn[id(sample)]) for sample, f in functions.values()]
 
-    rows: list[list[float]] = []
-    first = next(iter(functions.values()))[0]
-    batches = resample_weights(
-        len(order), resampling.replicates, resampling.seed, clusters=Clusters.of(first.source)
-    )
-    for weights in batches:
-        rows += map(evaluate, weights[:, order] * first.weight)
-    return dict(zip(functions, np.array(rows).T, strict=True))
+def _drawn_alike(samples: Mapping[str, Sample]) -> list[list[str]]:
+    """Models whose samples are drawn together: all, unless each has clusters of its own."""
+    if all(sample.source.clusters is None for sample in samples.values()):
+        return [list(samples)]
+    return [[model] for model in samples]
 
 
 # --- accuracy ---------------------------------------------------------------------------------

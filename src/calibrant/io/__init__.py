@@ -18,6 +18,7 @@ from calibrant.io._npy import read_array, read_npy, read_npy_alone, read_npy_pai
 from calibrant.io._npz import read_arrays, read_npz, write_npz
 from calibrant.io._parquet import (
     PARQUET_OPTIONS,
+    parquet_chunks,
     parquet_header,
     parquet_needs,
     parquet_writer,
@@ -41,6 +42,7 @@ __all__ = [
     "is_list",
     "is_text",
     "is_url",
+    "parquet_chunks",
     "parquet_header",
     "parquet_needs",
     "parquet_writer",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,12 +66,59 @@ def parquet_needs(metadata: Any, used: Sequence[str] | None = None) -> int:
 
     A run of equal values takes no room in a file, so the number of values counts, not their bytes.
     """
-    groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
-    every = [group.column(k) for group in groups for k in range(group.num_columns)]
+    every = parquet_chunks(metadata)
     chunks = [c for c in every if used is None or c.path_in_schema.split(".")[0] in used]
     widths = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}
     values = sum(c.num_values * widths.get(c.physical_type, 8) for c in chunks)
     return int(2 * values + sum(max(c.total_uncompressed_size, 0) for c in chunks))
+
+
+def parquet_chunks(metadata: Any) -> list[Any]:
+    """What a Parquet file says about each column of each row group.
+
+    PyArrow ends the process, without an exception, if it is asked for a chunk whose statistics do
+    not fit the schema. Before it reads it checks the same chunks and raises an exception, so it is
+    first told to read a file from which nothing can be read.
+    """
+    import pyarrow.parquet as pq
+
+    with (
+        suppress(_NothingToRead),
+        pq.ParquetFile(_NoData(), metadata=metadata, pre_buffer=True) as file,
+    ):
+        file.read(use_threads=False)
+    groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
+    return [group.column(k) for group in groups for k in range(group.num_columns)]
+
+
+class _NothingToRead(Exception):
+    """Reading was about to begin."""
+
+
+class _NoData(io.RawIOBase):
+    """A file of any size that can be opened but not read."""
+
+    SIZE = 1 << 62
+
+    def __init__(self) -> None:
+        self._place = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self.SIZE}[whence]
+        self._place = start + offset
+        return self._place
+
+    def tell(self) -> int:
+        return self._place
+
+    def read(self, _size: int = -1, /) -> bytes:
+        raise _NothingToRead
 
 
 def write_parquet(path: Path, columns: Columns) -> None:

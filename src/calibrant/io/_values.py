@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._core.arrays import Bool, Float64
+from calibrant._core.arrays import Bool, Float64, to_floats
 from calibrant._core.checks import InputError, refuse
+from calibrant._core.memory import check_size
+from calibrant._core.validation import check_matrix
 from calibrant.io._columns import Columns
 from calibrant.io._layout import Layout
 
@@ -54,12 +56,19 @@ def refuse_text(texts: NDArray[np.str_], bad: Bool, where: str, advice: str) -> 
 
 def fractions(values: NDArray[Any], where: str) -> Float64:
     """Per cent as fractions; refuses what does not look like per cent."""
-    wide = np.asarray(values, dtype=np.float64)
+    wide = _wide(values, where)
     known = wide[~np.isnan(wide)]
     if known.size and known.max() <= 1 and known.max() > 0:
         rule, got = "must be in per cent with --percent", f"got at most {known.max():g}"
         raise refuse(where, rule, got, "If these are fractions, leave --percent out.")
     return wide / HUNDRED
+
+
+def _wide(values: NDArray[Any], where: str) -> Float64:
+    """Numbers as float64, if they and what is computed from them fit into memory."""
+    floats = to_floats(values, where)
+    check_size(2 * floats.size * np.dtype(np.float64).itemsize, where)
+    return floats.astype(np.float64, copy=False)
 
 
 def truths(texts: NDArray[np.str_]) -> tuple[Bool, Bool]:
@@ -99,8 +108,11 @@ def matrix_columns(
 
 def renormalised(probs: NDArray[Any], where: str) -> Float64:
     """Rows divided by their sums, where rounding to two decimals explains the sums."""
-    wide = np.asarray(probs, dtype=np.float64)
-    total = wide.sum(axis=1)
+    wide = _wide(probs, where)
+    if wide.ndim == 1:
+        check_matrix(wide, where)
+    with np.errstate(over="ignore", invalid="ignore"):  # infinite sums are refused below
+        total = wide.sum(axis=1)
     slack = max(LEAST_SLACK, ROUNDED * wide.shape[1]) + 1e-9
     bad = np.flatnonzero(~(np.abs(total - 1) <= slack))
     if len(bad):

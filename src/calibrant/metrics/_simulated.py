@@ -21,6 +21,27 @@ from calibrant.metrics._sample import Ranked
 
 
 @dataclass(frozen=True)
+class _Changes:
+    """Samples, of all resamples in one line, whose outcome changes along a path.
+
+    ``right`` are those that are right at its beginning; ``place`` those that change, at
+    ``strength``, by ``gain``.
+    """
+
+    right: Int
+    ones: Float64
+    place: Int
+    strength: Int
+    gain: Float64
+
+    @classmethod
+    def of(cls, first: Bool, change: Int, strengths: int) -> _Changes:
+        right, place = np.flatnonzero(first), np.flatnonzero(change < strengths)
+        gain = np.where(first[place], -1.0, 1.0)
+        return cls(right, np.ones(len(right)), place, change[place], gain)
+
+
+@dataclass(frozen=True)
 class Simulated:
     """R resamples of N samples, with outcomes at S strengths.
 
@@ -53,27 +74,37 @@ class Simulated:
         """Right answers minus confidence, summed over the samples of each entry."""
         return self.hits - (self.count * self.confidence)[:, None]
 
-    def hits_by(self, place: Int, size: int, weight: Float64 | None = None) -> Float64:
-        """Sums of the outcomes, times a weight per sample, by the place (R, N) of each sample."""
+    def hits_by(self, place: Int, size: int) -> Float64:
+        """Sums of the outcomes by the place (R, N) of each sample."""
         if self.outcome is not None:
-            value = self.outcome if weight is None else self.outcome * weight
-            return self._tally(place, size, value)[:, None]
+            return self._tally(place, size, self.outcome)[:, None]
+        start, after = self._steps(place, size)
+        changes = self._changes
+        return self._from_steps([start[changes.right], after], [changes.ones, changes.gain], size)
+
+    @cached_property
+    def _changes(self) -> _Changes:
         assert self.first is not None
         assert self.change is not None
+        return _Changes.of(self.first.ravel(), self.change.ravel(), self.strengths)
+
+    def _steps(self, place: Int, size: int) -> tuple[Int, Int]:
+        """Where each sample counts in (R, S, size) from the first strength on.
+
+        And where from then on the other outcome counts, of those whose outcome changes.
+        """
+        rows = np.arange(len(place))[:, None] * (self.strengths * size)
+        start: Int = (place + rows).ravel()
+        return start, start[self._changes.place] + self._changes.strength * size
+
+    def _from_steps(self, cells: list[Int], gains: list[Float64], size: int) -> Float64:
+        """Sums at every strength from where they change."""
         shape = len(self.drawn), self.strengths, size
-        cell = place + np.arange(shape[0])[:, None] * (self.strengths * size)
-        start = np.flatnonzero(self.first)
-        changed = np.flatnonzero(self.change < self.strengths)
-        flat, first = cell.ravel(), self.first.ravel()
-        after = flat[changed] + self.change.ravel()[changed] * size
-        gain = 1.0 - 2.0 * first[changed]
-        given = None
-        if weight is not None:
-            given, gain = weight.ravel()[start], gain * weight.ravel()[changed]
-        total = np.zeros(math.prod(shape))
-        total += np.bincount(after, gain, math.prod(shape))
-        total += np.bincount(flat[start], given, math.prod(shape))
-        return np.cumsum(total.reshape(shape), axis=1)
+        found = np.bincount(np.concatenate(cells), np.concatenate(gains), math.prod(shape))
+        total = found.astype(np.float64, copy=False).reshape(shape)
+        for strength in range(1, self.strengths):
+            total[:, strength] += total[:, strength - 1]
+        return total
 
     def bins_of(self, bins: int, binning: Binning) -> Int:
         """The bin of each sample, (R, N)."""
@@ -108,11 +139,19 @@ class Simulated:
         ``left`` and ``part`` have a number for each entry.
         """
         place, share, stated = left[self.drawn], part[self.drawn], self.confidence[self.drawn]
-        grid = np.zeros((len(place), self.strengths, cells))
-        for cell, weight in ((place, 1 - share), (place + 1, share)):
-            grid -= self._tally(cell, cells, stated * weight)[:, None]
-            grid += self.hits_by(cell, cells, weight)
-        return grid
+        if self.outcome is not None:
+            residual = self.outcome - stated
+            own = self._tally(place, cells, residual * (1 - share))
+            return (own + self._tally(place + 1, cells, residual * share))[:, None]
+        assert self.first is not None
+        start, after = self._steps(place, cells)
+        residual, share, gain = (self.first - stated).ravel(), share.ravel(), self._changes.gain
+        later = share[self._changes.place]
+        return self._from_steps(
+            [start, start + 1, after, after + 1],
+            [residual * (1 - share), residual * share, gain * (1 - later), gain * later],
+            cells,
+        )
 
     def one_by_one(self, statistic: Callable[[Ranked], float]) -> Float64:
         """A statistic that takes one resample at a time, of all: (R, S)."""
@@ -122,7 +161,7 @@ class Simulated:
         rows = len(place)
         index = (place + np.arange(rows)[:, None] * size).ravel()
         found = np.bincount(index, None if weight is None else weight.ravel(), rows * size)
-        return found.astype(np.float64).reshape(rows, size)
+        return found.astype(np.float64, copy=False).reshape(rows, size)
 
 
 @dataclass(frozen=True)

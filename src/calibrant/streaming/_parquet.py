@@ -178,8 +178,7 @@ def _clearly(batches: Iterator[Any], file: File) -> Iterator[Any]:
 
 def _num_values(metadata: Any) -> int:
     """Values in a file; a list column has as many as its lists hold."""
-    groups = (metadata.row_group(k) for k in range(metadata.num_row_groups))
-    return sum(group.column(k).num_values for group in groups for k in range(group.num_columns))
+    return sum(chunk.num_values for chunk in io.parquet_chunks(metadata))
 
 
 def _check_alike(files: Sequence[File], schemas: Sequence[Any]) -> None:
