@@ -253,7 +253,7 @@ def test_fit_lowers_other_objectives() -> None:
 
 
 def test_same_from_any_array(make: Callable[[], Calibrator], name: str) -> None:
-    z, labels = (array[:300] for array in CASES["mixed signs"])
+    z, labels = draw(120, 4, seed=35)
     p = Predictions(logits=z, labels=labels)
     expected = make().fit(p).transform(p).probs
     for form in (
@@ -310,16 +310,28 @@ def hard_data() -> dict[str, Predictions]:
 HARD = hard_data()
 
 
+@cache
+def fitted_on_hard_data(name: str, data: str) -> Calibrator:
+    return quietly(FACTORIES[name](), hard(name, data))
+
+
+def hard(name: str, data: str) -> Predictions:
+    """Hard data; fewer classes where a fit has a parameter for each pair of classes."""
+    p = HARD[data]
+    if name in DENSE and data == "K = 1000":
+        return Predictions(logits=p.logits[:, :120], labels=p.labels % 120)
+    return p
+
+
 def test_hard_data(make: Callable[[], Calibrator], name: str) -> None:
     """An answer with finite probabilities; where no optimum exists, a warning says so."""
-    for data, p in HARD.items():
-        if name in DENSE and data == "K = 1000":
-            p = Predictions(logits=p.logits[:, :120], labels=p.labels % 120)  # noqa: PLW2901
+    for data in HARD:
+        p = hard(name, data)
         if name == "cross-fitted" and p.num_samples < 3:
             with pytest.raises(InputError, match="folds"):
                 make().fit(p)
             continue
-        c = quietly(make(), p)
+        c = fitted_on_hard_data(name, data)
         probs = np.exp(np.asarray(c.transform(p).log_probs, dtype=np.float64))
         assert np.isfinite(probs).all(), data
         np.testing.assert_allclose(probs.sum(axis=1), 1, atol=1e-5, err_msg=data)
@@ -346,7 +358,7 @@ WEIGHTED = {
 
 
 @pytest.mark.parametrize("key", WEIGHTED)
-@pytest.mark.parametrize("data", ["plain", "skewed"])
+@pytest.mark.parametrize("data", [pytest.param("plain", marks=pytest.mark.slow), "skewed"])
 def test_weights_are_repetitions(key: str, data: str) -> None:
     """Penalties, priors, folds and bins included."""
     z, labels = draw(150, 4, seed=31)
@@ -477,7 +489,7 @@ def test_summary_and_text(name: str) -> None:
 
 
 def test_refit_forgets(make: Callable[[], Calibrator]) -> None:
-    first, second = predictions("two classes"), calibrated(300, 3)
+    first, second = predictions("two classes"), calibrated(150, 3)
     c = make().fit(first)
     c.fit(second)
     expected = make().fit(second).transform(second).probs
@@ -536,7 +548,10 @@ EDGED = {
 }
 
 
-@pytest.mark.parametrize("num_classes", range(2, 21))
+@pytest.mark.parametrize(
+    "num_classes",
+    [k if k in (2, 3, 7, 20) else pytest.param(k, marks=pytest.mark.slow) for k in range(2, 21)],
+)
 def test_probabilities_on_edges_agree_everywhere(num_classes: int, tmp_path: Path) -> None:
     """Equal probabilities 1 / m, and b / 15, on the edges of fifteen bins."""
     import onnxruntime
@@ -581,11 +596,12 @@ def test_module_exports_and_keeps_its_state(name: str) -> None:
     torch.testing.assert_close(program.module()(x[:5]), module(x[:5]))
 
 
-def test_minus_infinity_in_exports(make: Callable[[], Calibrator], tmp_path: Path) -> None:
+@every
+def test_minus_infinity_in_exports(name: str, tmp_path: Path) -> None:
     import onnxruntime
 
-    p = HARD["-inf here and there"]
-    c = quietly(make(), p)
+    data = "-inf here and there"
+    p, c = HARD[data], fitted_on_hard_data(name, data)
     z, expected = p.logits, c.transform(p).probs
     got = torch.softmax(c.to_module()(torch.tensor(z)), dim=1).numpy()
     np.testing.assert_allclose(got, expected, atol=1e-5)
@@ -630,12 +646,12 @@ def test_fold_into_a_linear_layer(make: Callable[[], Calibrator], name: str, bia
     x = torch.randn(400, 6) * 4
     z = layer(x).detach()
     labels = (z + torch.randn(400, 10)).argmax(dim=1)
-    p = Predictions(logits=z, labels=labels)
-    c = make().fit(p)
     if name not in FOLDABLE and not (name.startswith(("temperature", "vector", "cross"))):
         with pytest.raises(InputError, match="to_module"):
-            c.fold_into(layer)
+            fitted(name).fold_into(layer)
         return
+    p = Predictions(logits=z, labels=labels)
+    c = make().fit(p)
     before = layer.weight.detach().clone()
     folded = c.fold_into(layer)
     got = torch.softmax(folded(x), dim=1).detach().numpy()
@@ -648,8 +664,8 @@ def test_fold_into_a_linear_layer(make: Callable[[], Calibrator], name: str, bia
 
 
 def test_file_round_trip(make: Callable[[], Calibrator], tmp_path: Path) -> None:
-    p = predictions()
-    p = Predictions(logits=p.logits, labels=p.labels, classes=[f"k{k}" for k in range(10)])
+    z, labels = draw(150, 4, seed=36)
+    p = Predictions(logits=z, labels=labels, classes=[f"k{k}" for k in range(4)])
     c = make().fit(p)
     c.save(tmp_path / "c.json")
     again = load_calibrator(tmp_path / "c.json")

@@ -362,7 +362,11 @@ def assert_least_ece(z, labels, grid, **options) -> None:
     assert at[0] == np.flatnonzero(curve < curve.min() + 1e-12)[0]
 
 
-@pytest.mark.parametrize("name", ECE_DATA)
+# The oracle computes 1,000 values of ECE; of the types of number one is enough for the fast tests.
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n.endswith("f8") else n for n in ECE_DATA],
+)
 def test_ece_temperature(name) -> None:
     assert_least_ece(*ECE_DATA[name], "wang2021")
 
@@ -394,7 +398,7 @@ def test_ece_temperature_of_small_samples(seed) -> None:
 
 
 @pytest.mark.parametrize("norm", [1, 2, math.inf])
-@pytest.mark.parametrize("k", [2, 3, 10])
+@pytest.mark.parametrize("k", [2, 3, pytest.param(10, marks=pytest.mark.slow)])
 def test_ece_temperature_of_equal_mass(k, norm) -> None:
     grid = np.geomspace(0.8, 10, 80)
     for seed in range(4):
@@ -517,11 +521,11 @@ def soft_excess(z, labels, **options):
 @pytest.mark.parametrize(
     "name",
     [
-        "mixed signs",
+        pytest.param("mixed signs", marks=pytest.mark.slow),
         "two classes",
         "mixed 3",
         pytest.param("mixed 100", marks=pytest.mark.slow),
-        "ties",
+        pytest.param("ties", marks=pytest.mark.slow),
     ],
 )
 def test_soft_ece_temperature(name, options) -> None:
@@ -560,7 +564,9 @@ HARD = [
 ]
 
 
-@pytest.mark.parametrize("softness", [1e-3, 1e-4, 1e-5])
+@pytest.mark.parametrize(
+    "softness", [*(pytest.param(s, marks=pytest.mark.slow) for s in (1e-3, 1e-4)), 1e-5]
+)
 @pytest.mark.parametrize(("z", "labels", "options"), HARD, ids=["bin", "label"])
 def test_soft_ece_temperature_of_hard_bins(z, labels, options, softness) -> None:
     """The curve jumps where a confidence passes from bin to bin, and has narrow valleys there."""
@@ -648,9 +654,17 @@ def structured(name, strength):
     return STRUCTURES[name][0](strength=strength, **extra)
 
 
+# The oracle takes the time; two data sets show every structure in the fast tests.
+STRUCTURED_DATA = [
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("skewed 2", "skewed 10", "mixed 3")),
+    "skewed 3",
+    "ties",
+]
+
+
 @pytest.mark.parametrize("strength", [10.0, 1.0, 0.01])
 @pytest.mark.parametrize("name", STRUCTURES)
-@pytest.mark.parametrize("data", ["skewed 2", "skewed 3", "skewed 10", "mixed 3", "ties"])
+@pytest.mark.parametrize("data", STRUCTURED_DATA)
 def test_structured_scaling(data, name, strength) -> None:
     z, labels = DATA[data] if data in DATA else CASES[data]
     p = read(z, labels)
@@ -1219,7 +1233,10 @@ def out_of_fold(calibrator, z, labels, folds, seed):
     ],
     ids=lambda c: type(c).__name__,
 )
-@pytest.mark.parametrize("name", ["skewed 3", "skewed 10", "repeated 4"])
+@pytest.mark.parametrize(
+    "name",
+    ["skewed 3", *(pytest.param(n, marks=pytest.mark.slow) for n in ("skewed 10", "repeated 4"))],
+)
 def test_cross_fitted(name, calibrator) -> None:
     z, labels = DATA[name]
     p = read(z, labels)

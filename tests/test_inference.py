@@ -170,7 +170,13 @@ TESTS = {
 }
 
 
-@pytest.mark.parametrize("name", TESTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spiegelhalter",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in TESTS if name != "spiegelhalter"),
+    ],
+)
 def test_false_alarms_are_as_rare_as_stated(name: str) -> None:
     """At 10 % over 300 calibrated data sets: 30 expected, outside 14 … 49 with probability 1e-3."""
     rejected = sum(TESTS[name](population(1.0, 80, seed)).p_value <= 0.1 for seed in range(300))
@@ -585,21 +591,29 @@ def peaked(temperature: float, size: int, classes: int, seed: int) -> Prediction
     return Predictions(logits=z, labels=labels)
 
 
-def test_classwise_intervals_of_calibrated_models_reach_zero() -> None:
+@pytest.mark.parametrize(
+    ("size", "classes"),
+    [
+        (200, 10),
+        *(pytest.param(*c, marks=pytest.mark.slow) for c in ((300, 100), (60, 1000), (200, 2))),
+    ],
+)
+def test_classwise_intervals_of_calibrated_models_reach_zero(size: int, classes: int) -> None:
     """They excluded the truth, 0, for 96 % of the data sets like the first, and all of the second.
 
     Of 25 intervals at 95 %, fewer than 20 cover with probability 1e-3.
     """
-    for size, classes in ((200, 10), (300, 100), (60, 1000), (200, 2)):
-        covered = 0
-        for seed in range(25):
-            p = peaked(1.0, size, classes, seed)
-            found = intervals(p, ["classwise_ece"], replicates=280, seed=seed)["classwise_ece"]
-            covered += found.low <= 1e-12
-        assert covered >= 20, (size, classes, covered)
+    covered = 0
+    for seed in range(25):
+        p = peaked(1.0, size, classes, seed)
+        found = intervals(p, ["classwise_ece"], replicates=280, seed=seed)["classwise_ece"]
+        covered += found.low <= 1e-12
+    assert covered >= 20
 
 
-@pytest.mark.parametrize("temperature", [0.5, 1.3, 2.0])
+@pytest.mark.parametrize(
+    "temperature", [1.3, *(pytest.param(t, marks=pytest.mark.slow) for t in (0.5, 2.0))]
+)
 def test_classwise_intervals_cover(temperature: float) -> None:
     """At 100 classes and 200 samples 15 % did at T = 1.3. Truth from 200,000 rows."""
     rng = np.random.default_rng(1)
@@ -690,6 +704,7 @@ def test_the_largest_gap_is_bounded_by_the_mean_gap_and_informative() -> None:
     assert found["mce"].high - found["mce"].low < 0.2
 
 
+@pytest.mark.slow
 def test_classwise_of_a_thousand_classes_covers() -> None:
     """With fewer samples than classes, a calibrated model shows more error than one at T = 0.5:
     76 % of such intervals held the truth. Of 30 at 95 %, fewer than 24 do with probability 1e-3.

@@ -38,7 +38,14 @@ from calibrant.report._html import Html, as_html, clean, tag
 from calibrant.report._page import as_json
 from calibrant.report._settings import Settings
 from calibrant.report._study import cells_of, families
-from calibrant.report._tempered import ORDER, best_temperature, embedded, reach_for, series_of
+from calibrant.report._tempered import (
+    ORDER,
+    GapSeries,
+    best_temperature,
+    embedded,
+    reach_for,
+    series_of,
+)
 from calibrant.report._verdict import Verdict, gap_interval, verdict_of
 from calibrant.results import Store, read_all
 from calibrant.study import Study, findings
@@ -231,8 +238,11 @@ def test_a_change_that_may_be_chance_is_called_so() -> None:
 
 
 def confidence_at(p: Predictions, temperature: float, reach: float) -> np.ndarray:
+    return confidence_of(series_of(p, reach), temperature, reach)
+
+
+def confidence_of(found: GapSeries, temperature: float, reach: float) -> np.ndarray:
     """What the page computes, in Python."""
-    found = series_of(p, reach)
     x = math.log(temperature) / math.log(reach)
     basis = np.cos(np.arange(ORDER) * math.acos(min(max(x, -1), 1)))
     return 1 / (1 + np.exp(found.second / temperature + found.coefficients @ basis))
@@ -263,9 +273,10 @@ def with_gaps() -> Predictions:
     ids=[*CASES, "clusters", "minus infinity", "probs"],
 )
 def test_series_give_the_confidence_at_any_temperature(p: Predictions, reach: float) -> None:
+    found = series_of(p, reach)
     for temperature in np.exp(np.linspace(-1, 1, 23) * math.log(reach)):
         want = Predictions(logits=p.log_probs.astype(np.float64) / temperature, labels=p.labels)
-        got = confidence_at(p, temperature, reach)
+        got = confidence_of(found, temperature, reach)
         assert np.abs(got - want.confidence).max() < (2e-5 if reach == 4 else 1e-3)
         assert np.abs(got - want.confidence).mean() < 1e-4
 
@@ -489,8 +500,9 @@ def test_several_models_are_compared(tmp_path: Path) -> None:
 
 
 def test_the_part_of_the_samples_is_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "BUDGET", 10_000)
-    write_report({"m": DIGITS["cross_entropy"]}, tmp_path / "r.html", replicates=20)
+    monkeypatch.setattr(judging, "BUDGET", 5_000)
+    z, y = draw(400, 2)
+    write_report({"m": Predictions(logits=z, labels=y)}, tmp_path / "r.html", replicates=20)
     assert re.search(r"a random \d+ of its 400 samples", shown_text(tmp_path / "r.html"))
 
 
@@ -779,9 +791,8 @@ def test_what_the_ece_consists_of() -> None:
 
 
 def test_what_the_reader_must_know_stands_in_the_verdict(tmp_path: Path) -> None:
-    doubtful = Predictions(
-        logits=DIGITS["cross_entropy"].probs, labels=DIGITS["cross_entropy"].labels
-    )
+    few = DIGITS["cross_entropy"].take(range(49))  # too few for advice, which takes seconds
+    doubtful = Predictions(logits=few.probs, labels=few.labels)
     left_out = "2 of 402 answers could not be read and are left out: '<b>'."
     c = Confidences(confidence=[0.9, 0.6] * 20, correct=[1, 0] * 20, meta={"notes": [left_out]})
     with pytest.warns(CalibrationWarning, match="look like probabilities"):

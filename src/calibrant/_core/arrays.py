@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -152,10 +153,16 @@ def one_blas_thread() -> Iterator[None]:
 
     Chunks already share the cores, and on a busy machine BLAS threads wait for one another.
     """
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(limits=1, user_api="blas"):
+    with _blas_libraries().limit(limits=1):
         yield
+
+
+@cache
+def _blas_libraries() -> Any:
+    """The BLAS library that NumPy loaded, found once: looking for it takes milliseconds."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController().select(user_api="blas")
 
 
 _most_threads: int | None = None
