@@ -30,6 +30,7 @@ from calibrant.calibrators import (
     Isotonic,
     MatrixScaling,
     Platt,
+    QuadraticScaling,
     ScalingBinning,
     Spline,
     StructuredMatrixScaling,
@@ -61,6 +62,7 @@ FACTORIES: dict[str, Callable[[], Calibrator]] = {
     "dirichlet": Dirichlet,
     "platt": Platt,
     "beta": Beta,
+    "quadratic": QuadraticScaling,
     "histogram": HistogramBinning,
     "histogram of equal mass": lambda: HistogramBinning(binning="mass"),
     "histogram of classes": lambda: HistogramBinning(target="class"),
@@ -340,6 +342,7 @@ WEIGHTED = {
     **{name: make for name, make in FACTORIES.items() if name != "cross-fitted"},
     "platt as published": lambda: Platt(smooth=False),
     "beta as published": lambda: Beta(smooth=False),
+    "quadratic as published": lambda: QuadraticScaling(smooth=False),
     "isotonic, floor": lambda: Isotonic(floor=0.001),
     "dirichlet, fixed": lambda: Dirichlet(strength=0.1),
 }

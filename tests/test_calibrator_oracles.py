@@ -28,6 +28,7 @@ from calibrant.calibrators import (
     Isotonic,
     MatrixScaling,
     Platt,
+    QuadraticScaling,
     ScalingBinning,
     Spline,
     StructuredMatrixScaling,
@@ -904,6 +905,54 @@ def test_beta_with_an_optimum_on_the_bounds_only(labels, want) -> None:
     p = Predictions(probs=np.column_stack([1 - probs, probs]), labels=labels)
     c = Beta(smooth=False).fit(p)
     assert beta_loss(c.coef_[1], x, labels)[0] - least.fun < 1e-12
+
+
+@pytest.mark.parametrize("smooth", [False, True])
+@pytest.mark.parametrize("name", [*ONE_VS_REST, "ties"])
+def test_quadratic(name, smooth) -> None:
+    """Parabolas of the log-odds, level beyond those of the fit."""
+    z, labels = DATA[name] if name in DATA else CASES[name]
+    c, (p, rest) = QuadraticScaling(smooth=smooth).fit(read(z, labels)), log_odds_parts(z)
+    odds = p - rest
+    columns = [np.column_stack([x**2, x, np.ones(len(x))]) for x in odds.T]
+    want = np.array([logistic(x, targets(labels, j, smooth)) for j, x in enumerate(columns)])
+    assert c.coef_ == pytest.approx(want, rel=1e-6, abs=1e-8)
+    new = np.concatenate([z, z * 1.5])
+    p, rest = log_odds_parts(new)
+    x = np.clip(p - rest, odds.min(axis=0), odds.max(axis=0))
+    got = c.transform(Predictions(logits=new, labels=np.tile(labels, 2))).probs
+    q = rows_to_one(expit(want[:, 0] * x**2 + want[:, 1] * x + want[:, 2]))
+    assert got == pytest.approx(q, abs=1e-8 if z.dtype == "f8" else 2e-6)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_quadratic_against_probmetrics(seed) -> None:
+    """Its solver stops early: nowhere does it find a lower loss."""
+    z, labels = skewed([300, 1000, 3000, 500][seed], 2, seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from probmetrics.calibrators import BinaryLogisticCalibrator
+
+        peer = BinaryLogisticCalibrator(type="quadratic")
+        peer.fit(softmax(z), labels)
+        want = peer.predict_proba(softmax(z))[:, 1]
+    c = QuadraticScaling(smooth=False).fit(read(z, labels))
+    got = c.transform(read(z, labels)).probs[:, 1]
+    x = np.stack([(z[:, 1] - z[:, 0]) ** power for power in (2, 1, 0)], axis=1)
+    ours, theirs = (beta_loss(w, x, labels)[0] for w in (c.coef_[1], peer.cal_.coef_[0, ::-1]))
+    assert ours <= theirs + 1e-15
+    assert got == pytest.approx(want, abs=5e-3)
+    assert c.coef_[0] == pytest.approx(c.coef_[1] * [-1, 1, -1], abs=1e-8)
+
+
+def test_quadratic_of_normal_scores() -> None:
+    """Classes with normal scores of different variances: the truth is a parabola."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 200_000)
+    x = np.where(labels == 1, rng.normal(1, 2, len(labels)), rng.normal(-1, 1, len(labels)))
+    c = QuadraticScaling().fit(read(np.stack([np.zeros(len(x)), x], axis=1), labels))
+    truth = [1 / 2 - 1 / 8, 1 / 4 + 1, 1 / 2 - 1 / 8 - math.log(2)]
+    assert c.coef_[1] == pytest.approx(truth, abs=0.03)
 
 
 # --- 6. isotonic ------------------------------------------------------------------------------

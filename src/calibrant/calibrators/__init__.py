@@ -23,7 +23,7 @@ from calibrant.calibrators._linear import (
     VectorScaling,
 )
 from calibrant.calibrators._multilabel import MultiLabelCalibrator, labels_out_of_fold
-from calibrant.calibrators._one_vs_rest import Beta, Platt
+from calibrant.calibrators._one_vs_rest import Beta, Platt, QuadraticScaling
 from calibrant.calibrators._registry import CALIBRATORS, make_calibrator
 from calibrant.calibrators._selection import (
     AUTO,
@@ -53,6 +53,7 @@ __all__ = [
     "MatrixScaling",
     "MultiLabelCalibrator",
     "Platt",
+    "QuadraticScaling",
     "ScalingBinning",
     "Selection",
     "Spline",

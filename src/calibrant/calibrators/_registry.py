@@ -19,7 +19,7 @@ from calibrant.calibrators._linear import (
     StructuredVectorScaling,
     VectorScaling,
 )
-from calibrant.calibrators._one_vs_rest import Beta, Platt
+from calibrant.calibrators._one_vs_rest import Beta, Platt, QuadraticScaling
 from calibrant.calibrators._temperature import TemperatureScaling
 
 CALIBRATORS: dict[str, type[Calibrator]] = {
@@ -32,6 +32,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "dirichlet": Dirichlet,
     "platt": Platt,
     "beta": Beta,
+    "quadratic": QuadraticScaling,
     "histogram": HistogramBinning,
     "scaling_binning": ScalingBinning,
     "isotonic": Isotonic,
