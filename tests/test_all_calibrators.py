@@ -37,6 +37,7 @@ from calibrant.calibrators import (
     StructuredVectorScaling,
     TemperatureScaling,
     VectorScaling,
+    VennAbers,
     load_calibrator,
 )
 from calibrant.calibrators._registry import WRAPPERS
@@ -70,6 +71,8 @@ FACTORIES: dict[str, Callable[[], Calibrator]] = {
     "scaling-binning": ScalingBinning,
     "scaling-binning of classes": lambda: ScalingBinning(target="class"),
     "isotonic": Isotonic,
+    "venn-abers": VennAbers,
+    "venn-abers, cross": lambda: VennAbers(folds=4),
     "spline": Spline,
     "chain": lambda: Chain([TemperatureScaling(), HistogramBinning(binning="mass")]),
     "chain of scalings": lambda: Chain([TemperatureScaling(), VectorScaling(strength=1.0)]),
@@ -536,6 +539,7 @@ EDGED = {
     "scaling": lambda: ScalingBinning(binning="width"),
     "scaling of classes": lambda: ScalingBinning(binning="width", target="class"),
     "isotonic": Isotonic,
+    "venn-abers": VennAbers,
 }
 
 
@@ -800,6 +804,8 @@ BAD_PARAMETERS = [
     lambda: Dirichlet(bias_strength=-2),
     lambda: Isotonic(floor=0.6),
     lambda: Spline(knots=2),
+    lambda: VennAbers(folds=0),
+    lambda: VennAbers(seed=-1),
     lambda: Chain([]),
     lambda: Chain(["temperature"]),
     lambda: CrossFitted("temperature"),

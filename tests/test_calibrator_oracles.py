@@ -14,7 +14,7 @@ from scipy.optimize import brentq, minimize, minimize_scalar
 from scipy.special import expit, logsumexp
 from threadpoolctl import threadpool_limits
 
-from calibrant import Predictions, metrics
+from calibrant import InputError, Predictions, Scores, metrics
 from calibrant._core.arrays import fold_numbers
 from calibrant._core.checks import CalibrationWarning
 from calibrant.calibrators import (
@@ -35,6 +35,7 @@ from calibrant.calibrators import (
     StructuredVectorScaling,
     TemperatureScaling,
     VectorScaling,
+    VennAbers,
     select_calibrator,
 )
 from tests.conftest import CASES, draw
@@ -998,6 +999,74 @@ def test_isotonic_of_rounded_ties() -> None:
         peer_isotonic(np.round(p.probs, 12), labels, np.round(p.probs, 12)), abs=1e-6
     )
     assert Isotonic(floor=0).fit(p).transform(p).probs == pytest.approx(rows_to_one(want), abs=1e-6)
+
+
+def augmented(x, hit, at, label, counts=None):
+    """Isotonic fit at each of some new points, each added to the data with this label."""
+    from sklearn.isotonic import IsotonicRegression
+
+    weights = np.append(np.ones(len(x)) if counts is None else counts, 1.0)
+    out = []
+    for new in at:
+        peer = IsotonicRegression()
+        fitted = peer.fit(np.append(x, new), np.append(hit, label), sample_weight=weights)
+        out.append(fitted.predict([new])[0])
+    return np.array(out)
+
+
+VENN_ABERS = {
+    "skewed 2": (skewed(150, 2, 0), skewed(40, 2, 9)),
+    "skewed 4": (skewed(120, 4, 1), skewed(25, 4, 8)),
+    "few": (skewed(3, 2, 2), skewed(10, 2, 7)),
+    "repeated": (repeated(150, 3, 1), repeated(150, 3, 1)),
+}
+
+
+@pytest.mark.parametrize("name", VENN_ABERS)
+def test_venn_abers(name) -> None:
+    """Two isotonic regressions for every new sample and class, those of the fit among them."""
+    (z, labels), (new, _) = VENN_ABERS[name]
+    at = np.concatenate([new[:16], z[:8]])
+    counts = np.random.default_rng(0).integers(1, 4, len(z)) * 1.0
+    for w in (None, counts):
+        c = VennAbers().fit(read(z, labels), weights=w)
+        p0, p1 = c.bounds(Scores(logits=at))
+        for j, (x, here) in enumerate(zip(softmax(z).T, softmax(at).T, strict=True)):
+            hit = (labels == j) * 1.0
+            assert p0[:, j] == pytest.approx(augmented(x, hit, here, 0.0, w), abs=1e-12)
+            assert p1[:, j] == pytest.approx(augmented(x, hit, here, 1.0, w), abs=1e-12)
+        assert (p0 < p1).all()
+        want = rows_to_one(p1 / (1 - p0 + p1))
+        assert c.predict_proba(Scores(logits=at)) == pytest.approx(want, abs=1e-12)
+        if z.shape[1] == 2:
+            assert p0[:, 0] == pytest.approx(1 - p1[:, 1], abs=1e-12)
+
+
+def test_cross_venn_abers() -> None:
+    """Geometric means over folds that never split a cluster."""
+    z, labels = skewed(60, 2, 3)
+    cluster, at = np.arange(60) // 3, skewed(30, 2, 6)[0]
+    p = Predictions(logits=z, labels=labels, clusters=cluster)
+    c = VennAbers(folds=3, seed=5).fit(p)
+    fold, new = fold_numbers(60, 3, 5, cluster), Scores(logits=at)
+    parts = [VennAbers().fit(read(z[fold == f], labels[fold == f])).bounds(new) for f in range(3)]
+    p0, p1 = (np.array([part[i][:, 1] for part in parts]) for i in (0, 1))
+    high, doubt = (np.exp(np.log(x).mean(axis=0)) for x in (p1, 1 - p0))
+    assert c.predict_proba(new)[:, 1] == pytest.approx(high / (high + doubt), abs=1e-12)
+    with pytest.raises(InputError, match="folds must be 1 for bounds"):
+        c.bounds(new)
+
+
+def test_venn_abers_is_calibrated_for_any_scores() -> None:
+    """E[y - p] is 0 for p that is p1 where y = 1 and p0 elsewhere; scores are useless here."""
+    rng, gaps = np.random.default_rng(0), []
+    for _ in range(200):
+        x, y = rng.random(107), rng.random(107) < 0.3
+        fit = Predictions.from_binary(probs=x[:7], labels=y[:7].astype(int))
+        p0, p1 = VennAbers().fit(fit).bounds(Scores(probs=np.stack([1 - x[7:], x[7:]], axis=1)))
+        gaps.append((y[7:] - np.where(y[7:], p1[:, 1], p0[:, 1])).mean())
+    assert abs(np.mean(gaps)) < 3 * np.std(gaps) / math.sqrt(200)
+    assert np.std(gaps) / math.sqrt(200) < 0.01
 
 
 # --- 7. bins and splines ----------------------------------------------------------------------

@@ -35,6 +35,7 @@ from calibrant.calibrators._selection import (
 )
 from calibrant.calibrators._temperature import TemperatureScaling
 from calibrant.calibrators._trust_score import TrustScore
+from calibrant.calibrators._venn_abers import VennAbers
 
 __all__ = [
     "AUTO",
@@ -62,6 +63,7 @@ __all__ = [
     "TemperatureScaling",
     "TrustScore",
     "VectorScaling",
+    "VennAbers",
     "automatic",
     "labels_out_of_fold",
     "load_calibrator",

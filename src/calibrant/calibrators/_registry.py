@@ -21,6 +21,7 @@ from calibrant.calibrators._linear import (
 )
 from calibrant.calibrators._one_vs_rest import Beta, Platt, QuadraticScaling
 from calibrant.calibrators._temperature import TemperatureScaling
+from calibrant.calibrators._venn_abers import VennAbers
 
 CALIBRATORS: dict[str, type[Calibrator]] = {
     "temperature": TemperatureScaling,
@@ -36,6 +37,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "histogram": HistogramBinning,
     "scaling_binning": ScalingBinning,
     "isotonic": Isotonic,
+    "venn_abers": VennAbers,
     "spline": Spline,
 }
 """Every calibrator of predictions by its name on the command line."""
