@@ -20,6 +20,7 @@ from calibrant._core.checks import CalibrationWarning
 from calibrant.calibrators import (
     CALIBRATORS,
     Beta,
+    CentredIsotonic,
     Chain,
     CrossFitted,
     Dirichlet,
@@ -999,6 +1000,47 @@ def test_isotonic_of_rounded_ties() -> None:
         peer_isotonic(np.round(p.probs, 12), labels, np.round(p.probs, 12)), abs=1e-6
     )
     assert Isotonic(floor=0).fit(p).transform(p).probs == pytest.approx(rows_to_one(want), abs=1e-6)
+
+
+def centred(x, hit, weights):
+    """Pool by hand, then put each block at its mean; blocks at 0 and 1 keep both ends."""
+    blocks = []
+    for value in np.unique(x):
+        some = x == value
+        blocks.append([weights[some].sum(), (weights * hit)[some].sum(), [value, value]])
+        blocks[-1].append(blocks[-1][0] * value)
+        while len(blocks) > 1 and blocks[-2][1] / blocks[-2][0] >= blocks[-1][1] / blocks[-1][0]:
+            last = blocks.pop()
+            blocks[-1] = [
+                blocks[-1][0] + last[0],
+                blocks[-1][1] + last[1],
+                [blocks[-1][2][0], last[2][1]],
+                blocks[-1][3] + last[3],
+            ]
+    points = []
+    for count, total, ends, moment in blocks:
+        at = ends if total in (0, count) else [moment / count]
+        points += [(place, total / count) for place in at]
+    return np.array(points).T
+
+
+@pytest.mark.parametrize("name", EVERY_DATA)
+def test_centred_isotonic(name) -> None:
+    z, labels = DATA[name]
+    p, probs, new = read(z, labels), softmax(z), skewed(300, z.shape[1], 99)[0] * 1.7
+    whole = np.random.default_rng(0).integers(1, 4, len(z)) * 1.0
+    for w, floor in [(None, 0), (whole, 0), (None, None)]:
+        c = CentredIsotonic(floor=floor).fit(p, weights=w)
+        least = 1 / (2 * len(z) + 2) if floor is None else 0
+        for at in (z, new):
+            want = np.empty(at.shape)
+            for j in range(z.shape[1]):
+                hit = (labels == j) * 1.0
+                knots, values = centred(probs[:, j], hit, np.ones(len(z)) if w is None else w)
+                want[:, j] = np.interp(softmax(at)[:, j], knots, np.clip(values, least, 1 - least))
+            ok = want.sum(axis=1) > 0
+            got = c.transform(Scores(logits=at)).probs
+            assert got[ok] == pytest.approx(rows_to_one(want[ok]), abs=1e-9)
 
 
 def augmented(x, hit, at, label, counts=None):

@@ -13,7 +13,7 @@ from calibrant.calibrators._binning import HistogramBinning, ScalingBinning
 from calibrant.calibrators._composite import Chain, CrossFitted, out_of_fold
 from calibrant.calibrators._confidnet import ConfidNet
 from calibrant.calibrators._ensemble import EnsembleTemperature
-from calibrant.calibrators._isotonic import Isotonic, Spline
+from calibrant.calibrators._isotonic import CentredIsotonic, Isotonic, Spline
 from calibrant.calibrators._json import load_calibrator
 from calibrant.calibrators._linear import (
     Dirichlet,
@@ -44,6 +44,7 @@ __all__ = [
     "UNCALIBRATED",
     "Beta",
     "Calibrator",
+    "CentredIsotonic",
     "Chain",
     "ConfidNet",
     "CrossFitted",

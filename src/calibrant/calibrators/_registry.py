@@ -11,7 +11,7 @@ from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._binning import HistogramBinning, ScalingBinning
 from calibrant.calibrators._composite import Chain, CrossFitted
 from calibrant.calibrators._ensemble import EnsembleTemperature
-from calibrant.calibrators._isotonic import Isotonic, Spline
+from calibrant.calibrators._isotonic import CentredIsotonic, Isotonic, Spline
 from calibrant.calibrators._linear import (
     Dirichlet,
     MatrixScaling,
@@ -37,6 +37,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "histogram": HistogramBinning,
     "scaling_binning": ScalingBinning,
     "isotonic": Isotonic,
+    "centred_isotonic": CentredIsotonic,
     "venn_abers": VennAbers,
     "spline": Spline,
 }
