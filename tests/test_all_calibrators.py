@@ -30,6 +30,7 @@ from calibrant.calibrators import (
     HistogramBinning,
     Isotonic,
     MatrixScaling,
+    OrderPreserving,
     Platt,
     QuadraticScaling,
     ScalingBinning,
@@ -55,6 +56,7 @@ FACTORIES: dict[str, Callable[[], Calibrator]] = {
         objective="soft_ece", form="label", bins=10
     ),
     "ensemble temperature": EnsembleTemperature,
+    "order-preserving": OrderPreserving,
     "vector": VectorScaling,
     "vector, fixed strength": lambda: VectorScaling(strength=0.1),
     "matrix": MatrixScaling,
@@ -186,6 +188,14 @@ def test_rows_sum_to_one_and_argmax_is_kept(make: Callable[[], Calibrator], name
             np.testing.assert_array_equal(out.predicted, p.predicted, err_msg=key)
 
 
+def test_order_of_all_classes_is_kept() -> None:
+    for key in ("mixed signs", "two classes", "saturated float32", "float64"):
+        p, c = predictions(key), fitted("order-preserving", key)
+        order = np.argsort(p.logits, axis=1)
+        z = np.take_along_axis(c.transform(p).logits.astype(np.float64), order, axis=1)
+        assert (np.diff(z, axis=1) >= 0).all(), key
+
+
 @pytest.mark.parametrize("temperature", [0.013, 0.5, 3.0, 77.0])
 def test_argmax_is_kept_at_neighbouring_floats(temperature: float) -> None:
     """Divided by T, floats that differ in the last bit become equal; the first would win."""
@@ -228,6 +238,7 @@ def test_leaves_calibrated_data_alone(make: Callable[[], Calibrator], name: str)
 NLL_METHODS = [
     "temperature",
     "ensemble temperature",
+    "order-preserving",
     "vector",
     "matrix",
     "structured vector",
@@ -807,6 +818,7 @@ BAD_PARAMETERS = [
     lambda: Isotonic(floor=0.6),
     lambda: CentredIsotonic(floor=0.6),
     lambda: Spline(knots=2),
+    lambda: OrderPreserving(strength=0),
     lambda: VennAbers(folds=0),
     lambda: VennAbers(seed=-1),
     lambda: Chain([]),

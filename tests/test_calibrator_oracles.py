@@ -28,6 +28,7 @@ from calibrant.calibrators import (
     HistogramBinning,
     Isotonic,
     MatrixScaling,
+    OrderPreserving,
     Platt,
     QuadraticScaling,
     ScalingBinning,
@@ -733,6 +734,59 @@ def test_cross_validated_strength(name) -> None:
     fixed = CALIBRATORS[name](strength=chosen.strength_, **extra).fit(read(z, labels))
     assert chosen.weight_ == pytest.approx(fixed.weight_, abs=1e-6)
     assert chosen.bias_ == pytest.approx(fixed.bias_, abs=1e-6)
+
+
+BENDS = [0, -0.5, -1, -2, -3, -4, -6, -8, -12, -math.inf]
+
+
+def curve(f, slopes):
+    """The integral of the slope from 0 to each log-probability, piece by piece."""
+    out = np.zeros_like(f)
+    for high, low, slope in zip(BENDS[:-1], BENDS[1:], slopes, strict=True):
+        out += slope * np.where(f < high, np.maximum(f, low) - high, 0)
+    return out
+
+
+@pytest.mark.parametrize("strength", [5.0, 0.1])
+@pytest.mark.parametrize("name", ["skewed 2", "skewed 3", "skewed 10", "mixed 3", "ties"])
+def test_order_preserving(name, strength) -> None:
+    """Nothing lower within the bounds, by bounded minimisation from elsewhere."""
+    z, labels = DATA[name] if name in DATA else CASES[name]
+    c = OrderPreserving(strength=strength).fit(read(z, labels))
+    assert 1 / c.scale_ == pytest.approx(best_temperature(z, labels), rel=1e-8)
+    f = log_softmax(np.asarray(z, dtype=np.float64) * c.scale_)
+
+    def value(slopes):
+        steps = np.diff(slopes, prepend=1.0)
+        return mean_nll(curve(f, slopes), labels) + strength * (steps**2).sum() / len(z)
+
+    options = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 5000, "maxfun": 10**6}
+    start = np.linspace(0.5, 2, 9)
+    bounds = [(0.01, None)] * 9
+    least = minimize(value, start, method="L-BFGS-B", bounds=bounds, options=options)
+    assert value(c.slopes_) - least.fun < 1e-10
+    assert least.fun - value(c.slopes_) < 1e-5  # its gradient is by differences
+    assert (c.slopes_ >= 0.01 - 1e-12).all()
+    got = c.transform(read(z, labels)).probs
+    want = softmax(curve(f, c.slopes_))
+    assert got == pytest.approx(want, abs=1e-9 if z.dtype == "f8" else 1e-6)
+
+
+def test_order_preserving_is_held_where_the_curve_would_fall() -> None:
+    """Confident predictions that are mostly wrong: the free slope near 1 is negative."""
+    c = OrderPreserving(strength=0.1).fit(read(*mixed(2000, 3, 5)))
+    assert c.slopes_.min() == pytest.approx(0.01, abs=1e-9)
+
+
+def test_order_preserving_finds_a_curve() -> None:
+    """Labels drawn from a bent curve of the log-probabilities: its slopes are found."""
+    rng, slopes = np.random.default_rng(0), np.array([0.5] * 3 + [1.5] * 6)
+    z = rng.normal(0, 2.5, (15_000, 6))
+    labels = (curve(log_softmax(z), slopes) + rng.gumbel(size=z.shape)).argmax(axis=1)
+    p = read(z, labels)
+    got = OrderPreserving().fit(p).transform(p).probs
+    assert got == pytest.approx(softmax(curve(log_softmax(z), slopes)), abs=0.05)
+    assert np.abs(TemperatureScaling().fit(p).transform(p).probs - got).max() > 0.1
 
 
 # --- 5. Platt and beta ------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from calibrant.calibrators._linear import (
 )
 from calibrant.calibrators._multilabel import MultiLabelCalibrator, labels_out_of_fold
 from calibrant.calibrators._one_vs_rest import Beta, Platt, QuadraticScaling
+from calibrant.calibrators._order_preserving import OrderPreserving
 from calibrant.calibrators._registry import CALIBRATORS, make_calibrator
 from calibrant.calibrators._selection import (
     AUTO,
@@ -54,6 +55,7 @@ __all__ = [
     "Isotonic",
     "MatrixScaling",
     "MultiLabelCalibrator",
+    "OrderPreserving",
     "Platt",
     "QuadraticScaling",
     "ScalingBinning",

@@ -20,12 +20,14 @@ from calibrant.calibrators._linear import (
     VectorScaling,
 )
 from calibrant.calibrators._one_vs_rest import Beta, Platt, QuadraticScaling
+from calibrant.calibrators._order_preserving import OrderPreserving
 from calibrant.calibrators._temperature import TemperatureScaling
 from calibrant.calibrators._venn_abers import VennAbers
 
 CALIBRATORS: dict[str, type[Calibrator]] = {
     "temperature": TemperatureScaling,
     "ensemble_temperature": EnsembleTemperature,
+    "order_preserving": OrderPreserving,
     "vector": VectorScaling,
     "matrix": MatrixScaling,
     "structured_vector": StructuredVectorScaling,
