@@ -22,6 +22,7 @@ from calibrant.calibrators import (
     CALIBRATORS,
     Beta,
     Calibrator,
+    CentredIsotonic,
     Chain,
     CrossFitted,
     Dirichlet,
@@ -29,13 +30,16 @@ from calibrant.calibrators import (
     HistogramBinning,
     Isotonic,
     MatrixScaling,
+    OrderPreserving,
     Platt,
+    QuadraticScaling,
     ScalingBinning,
     Spline,
     StructuredMatrixScaling,
     StructuredVectorScaling,
     TemperatureScaling,
     VectorScaling,
+    VennAbers,
     load_calibrator,
 )
 from calibrant.calibrators._registry import WRAPPERS
@@ -52,6 +56,7 @@ FACTORIES: dict[str, Callable[[], Calibrator]] = {
         objective="soft_ece", form="label", bins=10
     ),
     "ensemble temperature": EnsembleTemperature,
+    "order-preserving": OrderPreserving,
     "vector": VectorScaling,
     "vector, fixed strength": lambda: VectorScaling(strength=0.1),
     "matrix": MatrixScaling,
@@ -61,6 +66,7 @@ FACTORIES: dict[str, Callable[[], Calibrator]] = {
     "dirichlet": Dirichlet,
     "platt": Platt,
     "beta": Beta,
+    "quadratic": QuadraticScaling,
     "histogram": HistogramBinning,
     "histogram of equal mass": lambda: HistogramBinning(binning="mass"),
     "histogram of classes": lambda: HistogramBinning(target="class"),
@@ -68,6 +74,9 @@ FACTORIES: dict[str, Callable[[], Calibrator]] = {
     "scaling-binning": ScalingBinning,
     "scaling-binning of classes": lambda: ScalingBinning(target="class"),
     "isotonic": Isotonic,
+    "centred isotonic": CentredIsotonic,
+    "venn-abers": VennAbers,
+    "venn-abers, cross": lambda: VennAbers(folds=4),
     "spline": Spline,
     "chain": lambda: Chain([TemperatureScaling(), HistogramBinning(binning="mass")]),
     "chain of scalings": lambda: Chain([TemperatureScaling(), VectorScaling(strength=1.0)]),
@@ -179,6 +188,14 @@ def test_rows_sum_to_one_and_argmax_is_kept(make: Callable[[], Calibrator], name
             np.testing.assert_array_equal(out.predicted, p.predicted, err_msg=key)
 
 
+def test_order_of_all_classes_is_kept() -> None:
+    for key in ("mixed signs", "two classes", "saturated float32", "float64"):
+        p, c = predictions(key), fitted("order-preserving", key)
+        order = np.argsort(p.logits, axis=1)
+        z = np.take_along_axis(c.transform(p).logits.astype(np.float64), order, axis=1)
+        assert (np.diff(z, axis=1) >= 0).all(), key
+
+
 @pytest.mark.parametrize("temperature", [0.013, 0.5, 3.0, 77.0])
 def test_argmax_is_kept_at_neighbouring_floats(temperature: float) -> None:
     """Divided by T, floats that differ in the last bit become equal; the first would win."""
@@ -221,6 +238,7 @@ def test_leaves_calibrated_data_alone(make: Callable[[], Calibrator], name: str)
 NLL_METHODS = [
     "temperature",
     "ensemble temperature",
+    "order-preserving",
     "vector",
     "matrix",
     "structured vector",
@@ -352,6 +370,7 @@ WEIGHTED = {
     **{name: make for name, make in FACTORIES.items() if name != "cross-fitted"},
     "platt as published": lambda: Platt(smooth=False),
     "beta as published": lambda: Beta(smooth=False),
+    "quadratic as published": lambda: QuadraticScaling(smooth=False),
     "isotonic, floor": lambda: Isotonic(floor=0.001),
     "dirichlet, fixed": lambda: Dirichlet(strength=0.1),
 }
@@ -545,6 +564,7 @@ EDGED = {
     "scaling": lambda: ScalingBinning(binning="width"),
     "scaling of classes": lambda: ScalingBinning(binning="width", target="class"),
     "isotonic": Isotonic,
+    "venn-abers": VennAbers,
 }
 
 
@@ -812,7 +832,11 @@ BAD_PARAMETERS = [
     lambda: VectorScaling(on="probs"),
     lambda: Dirichlet(bias_strength=-2),
     lambda: Isotonic(floor=0.6),
+    lambda: CentredIsotonic(floor=0.6),
     lambda: Spline(knots=2),
+    lambda: OrderPreserving(strength=0),
+    lambda: VennAbers(folds=0),
+    lambda: VennAbers(seed=-1),
     lambda: Chain([]),
     lambda: Chain(["temperature"]),
     lambda: CrossFitted("temperature"),

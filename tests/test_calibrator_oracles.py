@@ -14,12 +14,13 @@ from scipy.optimize import brentq, minimize, minimize_scalar
 from scipy.special import expit, logsumexp
 from threadpoolctl import threadpool_limits
 
-from calibrant import Predictions, metrics
+from calibrant import InputError, Predictions, Scores, metrics
 from calibrant._core.arrays import fold_numbers
 from calibrant._core.checks import CalibrationWarning
 from calibrant.calibrators import (
     CALIBRATORS,
     Beta,
+    CentredIsotonic,
     Chain,
     CrossFitted,
     Dirichlet,
@@ -27,13 +28,16 @@ from calibrant.calibrators import (
     HistogramBinning,
     Isotonic,
     MatrixScaling,
+    OrderPreserving,
     Platt,
+    QuadraticScaling,
     ScalingBinning,
     Spline,
     StructuredMatrixScaling,
     StructuredVectorScaling,
     TemperatureScaling,
     VectorScaling,
+    VennAbers,
     select_calibrator,
 )
 from tests.conftest import CASES, draw
@@ -746,6 +750,59 @@ def test_cross_validated_strength(name) -> None:
     assert chosen.bias_ == pytest.approx(fixed.bias_, abs=1e-6)
 
 
+BENDS = [0, -0.5, -1, -2, -3, -4, -6, -8, -12, -math.inf]
+
+
+def curve(f, slopes):
+    """The integral of the slope from 0 to each log-probability, piece by piece."""
+    out = np.zeros_like(f)
+    for high, low, slope in zip(BENDS[:-1], BENDS[1:], slopes, strict=True):
+        out += slope * np.where(f < high, np.maximum(f, low) - high, 0)
+    return out
+
+
+@pytest.mark.parametrize("strength", [5.0, 0.1])
+@pytest.mark.parametrize("name", ["skewed 2", "skewed 3", "skewed 10", "mixed 3", "ties"])
+def test_order_preserving(name, strength) -> None:
+    """Nothing lower within the bounds, by bounded minimisation from elsewhere."""
+    z, labels = DATA[name] if name in DATA else CASES[name]
+    c = OrderPreserving(strength=strength).fit(read(z, labels))
+    assert 1 / c.scale_ == pytest.approx(best_temperature(z, labels), rel=1e-8)
+    f = log_softmax(np.asarray(z, dtype=np.float64) * c.scale_)
+
+    def value(slopes):
+        steps = np.diff(slopes, prepend=1.0)
+        return mean_nll(curve(f, slopes), labels) + strength * (steps**2).sum() / len(z)
+
+    options = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 5000, "maxfun": 10**6}
+    start = np.linspace(0.5, 2, 9)
+    bounds = [(0.01, None)] * 9
+    least = minimize(value, start, method="L-BFGS-B", bounds=bounds, options=options)
+    assert value(c.slopes_) - least.fun < 1e-10
+    assert least.fun - value(c.slopes_) < 1e-5  # its gradient is by differences
+    assert (c.slopes_ >= 0.01 - 1e-12).all()
+    got = c.transform(read(z, labels)).probs
+    want = softmax(curve(f, c.slopes_))
+    assert got == pytest.approx(want, abs=1e-9 if z.dtype == "f8" else 1e-6)
+
+
+def test_order_preserving_is_held_where_the_curve_would_fall() -> None:
+    """Confident predictions that are mostly wrong: the free slope near 1 is negative."""
+    c = OrderPreserving(strength=0.1).fit(read(*mixed(2000, 3, 5)))
+    assert c.slopes_.min() == pytest.approx(0.01, abs=1e-9)
+
+
+def test_order_preserving_finds_a_curve() -> None:
+    """Labels drawn from a bent curve of the log-probabilities: its slopes are found."""
+    rng, slopes = np.random.default_rng(0), np.array([0.5] * 3 + [1.5] * 6)
+    z = rng.normal(0, 2.5, (15_000, 6))
+    labels = (curve(log_softmax(z), slopes) + rng.gumbel(size=z.shape)).argmax(axis=1)
+    p = read(z, labels)
+    got = OrderPreserving().fit(p).transform(p).probs
+    assert got == pytest.approx(softmax(curve(log_softmax(z), slopes)), abs=0.05)
+    assert np.abs(TemperatureScaling().fit(p).transform(p).probs - got).max() > 0.1
+
+
 # --- 5. Platt and beta ------------------------------------------------------------------------
 
 
@@ -920,6 +977,54 @@ def test_beta_with_an_optimum_on_the_bounds_only(labels, want) -> None:
     assert beta_loss(c.coef_[1], x, labels)[0] - least.fun < 1e-12
 
 
+@pytest.mark.parametrize("smooth", [False, True])
+@pytest.mark.parametrize("name", [*ONE_VS_REST, "ties"])
+def test_quadratic(name, smooth) -> None:
+    """Parabolas of the log-odds, level beyond those of the fit."""
+    z, labels = DATA[name] if name in DATA else CASES[name]
+    c, (p, rest) = QuadraticScaling(smooth=smooth).fit(read(z, labels)), log_odds_parts(z)
+    odds = p - rest
+    columns = [np.column_stack([x**2, x, np.ones(len(x))]) for x in odds.T]
+    want = np.array([logistic(x, targets(labels, j, smooth)) for j, x in enumerate(columns)])
+    assert c.coef_ == pytest.approx(want, rel=1e-6, abs=1e-8)
+    new = np.concatenate([z, z * 1.5])
+    p, rest = log_odds_parts(new)
+    x = np.clip(p - rest, odds.min(axis=0), odds.max(axis=0))
+    got = c.transform(Predictions(logits=new, labels=np.tile(labels, 2))).probs
+    q = rows_to_one(expit(want[:, 0] * x**2 + want[:, 1] * x + want[:, 2]))
+    assert got == pytest.approx(q, abs=1e-8 if z.dtype == "f8" else 2e-6)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_quadratic_against_probmetrics(seed) -> None:
+    """Its solver stops early: nowhere does it find a lower loss."""
+    z, labels = skewed([300, 1000, 3000, 500][seed], 2, seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from probmetrics.calibrators import BinaryLogisticCalibrator
+
+        peer = BinaryLogisticCalibrator(type="quadratic")
+        peer.fit(softmax(z), labels)
+        want = peer.predict_proba(softmax(z))[:, 1]
+    c = QuadraticScaling(smooth=False).fit(read(z, labels))
+    got = c.transform(read(z, labels)).probs[:, 1]
+    x = np.stack([(z[:, 1] - z[:, 0]) ** power for power in (2, 1, 0)], axis=1)
+    ours, theirs = (beta_loss(w, x, labels)[0] for w in (c.coef_[1], peer.cal_.coef_[0, ::-1]))
+    assert ours <= theirs + 1e-15
+    assert got == pytest.approx(want, abs=5e-3)
+    assert c.coef_[0] == pytest.approx(c.coef_[1] * [-1, 1, -1], abs=1e-8)
+
+
+def test_quadratic_of_normal_scores() -> None:
+    """Classes with normal scores of different variances: the truth is a parabola."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 200_000)
+    x = np.where(labels == 1, rng.normal(1, 2, len(labels)), rng.normal(-1, 1, len(labels)))
+    c = QuadraticScaling().fit(read(np.stack([np.zeros(len(x)), x], axis=1), labels))
+    truth = [1 / 2 - 1 / 8, 1 / 4 + 1, 1 / 2 - 1 / 8 - math.log(2)]
+    assert c.coef_[1] == pytest.approx(truth, abs=0.03)
+
+
 # --- 6. isotonic ------------------------------------------------------------------------------
 
 
@@ -963,6 +1068,115 @@ def test_isotonic_of_rounded_ties() -> None:
         peer_isotonic(np.round(p.probs, 12), labels, np.round(p.probs, 12)), abs=1e-6
     )
     assert Isotonic(floor=0).fit(p).transform(p).probs == pytest.approx(rows_to_one(want), abs=1e-6)
+
+
+def centred(x, hit, weights):
+    """Pool by hand, then put each block at its mean; blocks at 0 and 1 keep both ends."""
+    blocks = []
+    for value in np.unique(x):
+        some = x == value
+        blocks.append([weights[some].sum(), (weights * hit)[some].sum(), [value, value]])
+        blocks[-1].append(blocks[-1][0] * value)
+        while len(blocks) > 1 and blocks[-2][1] / blocks[-2][0] >= blocks[-1][1] / blocks[-1][0]:
+            last = blocks.pop()
+            blocks[-1] = [
+                blocks[-1][0] + last[0],
+                blocks[-1][1] + last[1],
+                [blocks[-1][2][0], last[2][1]],
+                blocks[-1][3] + last[3],
+            ]
+    points = []
+    for count, total, ends, moment in blocks:
+        at = ends if total in (0, count) else [moment / count]
+        points += [(place, total / count) for place in at]
+    return np.array(points).T
+
+
+@pytest.mark.parametrize("name", EVERY_DATA)
+def test_centred_isotonic(name) -> None:
+    z, labels = DATA[name]
+    p, probs, new = read(z, labels), softmax(z), skewed(300, z.shape[1], 99)[0] * 1.7
+    whole = np.random.default_rng(0).integers(1, 4, len(z)) * 1.0
+    for w, floor in [(None, 0), (whole, 0), (None, None)]:
+        c = CentredIsotonic(floor=floor).fit(p, weights=w)
+        least = 1 / (2 * len(z) + 2) if floor is None else 0
+        for at in (z, new):
+            want = np.empty(at.shape)
+            for j in range(z.shape[1]):
+                hit = (labels == j) * 1.0
+                knots, values = centred(probs[:, j], hit, np.ones(len(z)) if w is None else w)
+                want[:, j] = np.interp(softmax(at)[:, j], knots, np.clip(values, least, 1 - least))
+            ok = want.sum(axis=1) > 0
+            got = c.transform(Scores(logits=at)).probs
+            assert got[ok] == pytest.approx(rows_to_one(want[ok]), abs=1e-9)
+
+
+def augmented(x, hit, at, label, counts=None):
+    """Isotonic fit at each of some new points, each added to the data with this label."""
+    from sklearn.isotonic import IsotonicRegression
+
+    weights = np.append(np.ones(len(x)) if counts is None else counts, 1.0)
+    out = []
+    for new in at:
+        peer = IsotonicRegression()
+        fitted = peer.fit(np.append(x, new), np.append(hit, label), sample_weight=weights)
+        out.append(fitted.predict([new])[0])
+    return np.array(out)
+
+
+VENN_ABERS = {
+    "skewed 2": (skewed(150, 2, 0), skewed(40, 2, 9)),
+    "skewed 4": (skewed(120, 4, 1), skewed(25, 4, 8)),
+    "few": (skewed(3, 2, 2), skewed(10, 2, 7)),
+    "repeated": (repeated(150, 3, 1), repeated(150, 3, 1)),
+}
+
+
+@pytest.mark.parametrize("name", VENN_ABERS)
+def test_venn_abers(name) -> None:
+    """Two isotonic regressions for every new sample and class, those of the fit among them."""
+    (z, labels), (new, _) = VENN_ABERS[name]
+    at = np.concatenate([new[:16], z[:8]])
+    counts = np.random.default_rng(0).integers(1, 4, len(z)) * 1.0
+    for w in (None, counts):
+        c = VennAbers().fit(read(z, labels), weights=w)
+        p0, p1 = c.bounds(Scores(logits=at))
+        for j, (x, here) in enumerate(zip(softmax(z).T, softmax(at).T, strict=True)):
+            hit = (labels == j) * 1.0
+            assert p0[:, j] == pytest.approx(augmented(x, hit, here, 0.0, w), abs=1e-12)
+            assert p1[:, j] == pytest.approx(augmented(x, hit, here, 1.0, w), abs=1e-12)
+        assert (p0 < p1).all()
+        want = rows_to_one(p1 / (1 - p0 + p1))
+        assert c.predict_proba(Scores(logits=at)) == pytest.approx(want, abs=1e-12)
+        if z.shape[1] == 2:
+            assert p0[:, 0] == pytest.approx(1 - p1[:, 1], abs=1e-12)
+
+
+def test_cross_venn_abers() -> None:
+    """Geometric means over folds that never split a cluster."""
+    z, labels = skewed(60, 2, 3)
+    cluster, at = np.arange(60) // 3, skewed(30, 2, 6)[0]
+    p = Predictions(logits=z, labels=labels, clusters=cluster)
+    c = VennAbers(folds=3, seed=5).fit(p)
+    fold, new = fold_numbers(60, 3, 5, cluster), Scores(logits=at)
+    parts = [VennAbers().fit(read(z[fold == f], labels[fold == f])).bounds(new) for f in range(3)]
+    p0, p1 = (np.array([part[i][:, 1] for part in parts]) for i in (0, 1))
+    high, doubt = (np.exp(np.log(x).mean(axis=0)) for x in (p1, 1 - p0))
+    assert c.predict_proba(new)[:, 1] == pytest.approx(high / (high + doubt), abs=1e-12)
+    with pytest.raises(InputError, match="folds must be 1 for bounds"):
+        c.bounds(new)
+
+
+def test_venn_abers_is_calibrated_for_any_scores() -> None:
+    """E[y - p] is 0 for p that is p1 where y = 1 and p0 elsewhere; scores are useless here."""
+    rng, gaps = np.random.default_rng(0), []
+    for _ in range(200):
+        x, y = rng.random(107), rng.random(107) < 0.3
+        fit = Predictions.from_binary(probs=x[:7], labels=y[:7].astype(int))
+        p0, p1 = VennAbers().fit(fit).bounds(Scores(probs=np.stack([1 - x[7:], x[7:]], axis=1)))
+        gaps.append((y[7:] - np.where(y[7:], p1[:, 1], p0[:, 1])).mean())
+    assert abs(np.mean(gaps)) < 3 * np.std(gaps) / math.sqrt(200)
+    assert np.std(gaps) / math.sqrt(200) < 0.01
 
 
 # --- 7. bins and splines ----------------------------------------------------------------------

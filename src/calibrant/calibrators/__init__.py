@@ -13,7 +13,7 @@ from calibrant.calibrators._binning import HistogramBinning, ScalingBinning
 from calibrant.calibrators._composite import Chain, CrossFitted, out_of_fold
 from calibrant.calibrators._confidnet import ConfidNet
 from calibrant.calibrators._ensemble import EnsembleTemperature
-from calibrant.calibrators._isotonic import Isotonic, Spline
+from calibrant.calibrators._isotonic import CentredIsotonic, Isotonic, Spline
 from calibrant.calibrators._json import load_calibrator
 from calibrant.calibrators._linear import (
     Dirichlet,
@@ -23,7 +23,8 @@ from calibrant.calibrators._linear import (
     VectorScaling,
 )
 from calibrant.calibrators._multilabel import MultiLabelCalibrator, labels_out_of_fold
-from calibrant.calibrators._one_vs_rest import Beta, Platt
+from calibrant.calibrators._one_vs_rest import Beta, Platt, QuadraticScaling
+from calibrant.calibrators._order_preserving import OrderPreserving
 from calibrant.calibrators._registry import CALIBRATORS, make_calibrator
 from calibrant.calibrators._selection import (
     AUTO,
@@ -35,6 +36,7 @@ from calibrant.calibrators._selection import (
 )
 from calibrant.calibrators._temperature import TemperatureScaling
 from calibrant.calibrators._trust_score import TrustScore
+from calibrant.calibrators._venn_abers import VennAbers
 
 __all__ = [
     "AUTO",
@@ -43,6 +45,7 @@ __all__ = [
     "UNCALIBRATED",
     "Beta",
     "Calibrator",
+    "CentredIsotonic",
     "Chain",
     "ConfidNet",
     "CrossFitted",
@@ -52,7 +55,9 @@ __all__ = [
     "Isotonic",
     "MatrixScaling",
     "MultiLabelCalibrator",
+    "OrderPreserving",
     "Platt",
+    "QuadraticScaling",
     "ScalingBinning",
     "Selection",
     "Spline",
@@ -61,6 +66,7 @@ __all__ = [
     "TemperatureScaling",
     "TrustScore",
     "VectorScaling",
+    "VennAbers",
     "automatic",
     "labels_out_of_fold",
     "load_calibrator",

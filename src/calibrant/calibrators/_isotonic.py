@@ -10,7 +10,7 @@ import numpy as np
 from calibrant._core.arrays import Bool, Float64
 from calibrant._core.checks import InputError, check_count, is_number, refuse
 from calibrant.calibrators._base import Calibrator
-from calibrant.calibrators._columns import class_columns, confidence_column, distinct
+from calibrant.calibrators._columns import TIE, class_columns, confidence_column, distinct
 from calibrant.calibrators._maps import (
     ABOVE,
     check_map,
@@ -87,27 +87,59 @@ class Isotonic(_Lines):
         least = 1 / (2 * n + 2) if self.floor is None else self.floor
         tables = []
         for x, hit in class_columns(p):
-            knots, values = isotonic_knots(x, hit, weights)
+            knots, values = self._knots(x, hit, weights)
             tables.append((knots, np.clip(values, least, 1 - least)))
         self._set(tables)
+
+    def _knots(self, x: Float64, y: Float64, weights: Float64 | None) -> tuple[Float64, Float64]:
+        """The samples of the fit without inner points of level stretches, and the values there."""
+        values, _, fitted = _isotonic_fit(x, y, weights)
+        inner = (fitted[1:-1] == fitted[:-2]) & (fitted[1:-1] == fitted[2:])
+        keep = np.concatenate([[True], ~inner, [True]]) if len(values) > 1 else np.ones(1, np.bool_)
+        return values[keep], fitted[keep]
 
     def forward(self, ops: Any, z: Any, learned: Any) -> Any:
         probs = probabilities(ops, z)
         return normalised(ops, self._lines(ops, probs, learned), probs)
 
 
-def isotonic_knots(x: Float64, y: Float64, weights: Float64 | None) -> tuple[Float64, Float64]:
-    """The isotonic fit of y on x: its knots, inner points of level stretches left out."""
+@dataclass(eq=False, repr=False, kw_only=True)
+class CentredIsotonic(Isotonic):
+    """Centred isotonic regression of each class on its probability, then rows are normalised.
+
+    Isotonic regression is level where samples were pooled. Here each level stretch becomes one
+    point, at the mean probability of its samples, and the map is linear between those points: it
+    rises strictly, so that samples which the model ranks stay ranked. Stretches at 0 and 1 stay.
+    Outside the points the map is constant. Parameters are those of ``Isotonic``.
+
+    References
+    ----------
+    Oron and Flournoy (2017), doi:10.1080/19466315.2017.1286256.
+    """
+
+    def _knots(self, x: Float64, y: Float64, weights: Float64 | None) -> tuple[Float64, Float64]:
+        values, count, fitted = _isotonic_fit(x, y, weights)
+        starts = np.flatnonzero(np.concatenate([[True], np.diff(fitted) > 0]))
+        ends = np.append(starts[1:], len(fitted)) - 1
+        middle = np.add.reduceat(count * values, starts) / np.add.reduceat(count, starts)
+        level = fitted[starts]
+        stays = (level <= TIE) | (level >= 1 - TIE)
+        pairs = np.where(stays, values[[starts, ends]], middle)
+        new = np.stack([np.ones(len(level), dtype=np.bool_), pairs[1] > pairs[0]], axis=1)
+        return pairs.T[new], np.stack([level, level], axis=1)[new]
+
+
+def _isotonic_fit(
+    x: Float64, y: Float64, weights: Float64 | None
+) -> tuple[Float64, Float64, Float64]:
+    """The distinct values of x, how many samples each has, and the isotonic fit of y there."""
     from scipy.optimize import isotonic_regression
 
     w = np.ones(len(x)) if weights is None else weights
     values, number = distinct(x[w > 0])
-    count = np.bincount(number, w[w > 0])
+    count = np.bincount(number, w[w > 0]).astype(np.float64)
     mean = np.bincount(number, (w * y)[w > 0]) / count
-    fitted = np.clip(isotonic_regression(mean, weights=count).x, 0, 1)
-    inner = (fitted[1:-1] == fitted[:-2]) & (fitted[1:-1] == fitted[2:])
-    keep = np.concatenate([[True], ~inner, [True]]) if len(values) > 1 else np.ones(1, np.bool_)
-    return values[keep], fitted[keep]
+    return values, count, np.clip(isotonic_regression(mean, weights=count).x, 0, 1)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -1,4 +1,4 @@
-"""Platt and beta calibration: one logistic regression per class, then rows are normalised."""
+"""Platt, beta and quadratic scaling: a logistic regression per class, then rows are normalised."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from calibrant._core.arrays import Bool, Float64, over_chunks
-from calibrant._core.checks import ConvergenceError
+from calibrant._core.checks import ConvergenceError, InputError
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._columns import class_columns
 from calibrant.calibrators._maps import TINY
@@ -73,7 +73,10 @@ class _OneVsRest(Calibrator):
         self.coef_ = fit.raw(coef)
 
     def forward(self, ops: Any, z: Any, learned: Any) -> Any:
-        parts = [x * learned.coef_[:, k] for k, x in enumerate(self._features(ops, z))]
+        return self._regressed(ops, self._features(ops, z), learned)
+
+    def _regressed(self, ops: Any, features: list[Any], learned: Any) -> Any:
+        parts = [x * learned.coef_[:, k] for k, x in enumerate(features)]
         score = sum(parts[1:], parts[0])
         # log sigmoid; the softmax of these divides each class's probability by their sum
         return -(ops.maximum(-score, 0.0) + ops.log(1.0 + ops.exp(-ops.maximum(score, -score))))
@@ -225,8 +228,8 @@ class Platt(_OneVsRest):
     learned: ClassVar = {"coef_": ("K", 2)}
 
     def _features(self, ops: Any, z: Any) -> list[Any]:
-        log_p, log_rest = log_parts(ops, z)
-        return [log_p - log_rest, log_p * 0.0 + 1.0]
+        x = _log_odds(ops, z)
+        return [x, x * 0.0 + 1.0]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -269,6 +272,67 @@ class Beta(_OneVsRest):
             best[better], loss[better] = coef[better], tried[better]
         _check_settled(loss, smooth=self.smooth)
         self.coef_ = fit.raw(best)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class QuadraticScaling(_OneVsRest):
+    """Quadratic scaling of each class: log-odds a x² + b x + c of the log-odds x.
+
+    That is the log-odds of a class whose scores are normal with a variance of their own. The
+    published method has two classes; with more, each is set against the rest and rows are
+    normalised. A parabola turns: beyond the log-odds of the fit the curve stays level.
+
+    Parameters
+    ----------
+    smooth
+        As in ``Platt``; False is the published method.
+
+    References
+    ----------
+    Berta, Holzmüller, Jordan and Bach (2025), arXiv:2511.03685; CalArena (2026), arXiv:2605.30188.
+    """
+
+    num_features: ClassVar[int] = 3
+    learned: ClassVar = {"coef_": ("K", 3), "low_": ("K",), "high_": ("K",)}
+
+    low_: Float64 = field(init=False)
+    high_: Float64 = field(init=False)
+
+    def _features(self, ops: Any, z: Any) -> list[Any]:
+        return self._powers(_log_odds(ops, z))
+
+    @staticmethod
+    def _powers(x: Any) -> list[Any]:
+        return [x * x, x, x * 0.0 + 1.0]
+
+    def _learn(self, p: Predictions, weights: Float64 | None) -> None:
+        super()._learn(p, weights)
+        counted = np.ones(p.num_samples, dtype=np.bool_) if weights is None else weights > 0
+
+        def work(slices: Iterator[slice]) -> tuple[Float64, Float64]:
+            low, high = np.full((2, p.num_classes), np.inf)
+            for rows in slices:
+                x = _log_odds(NumpyOps, logit_chunk(p, rows, np.dtype(np.float64)))
+                here = counted[rows, None]
+                low = np.minimum(low, np.where(here, x, np.inf).min(axis=0))
+                high = np.minimum(high, np.where(here, -x, np.inf).min(axis=0))
+            return low, -high
+
+        lows, highs = zip(*over_chunks(work, *p.scores.shape), strict=True)
+        self.low_, self.high_ = np.min(lows, axis=0), np.max(highs, axis=0)
+
+    def check_learned(self) -> None:
+        if not (self.low_ <= self.high_).all():
+            raise InputError("low_ must not lie above high_.")
+
+    def forward(self, ops: Any, z: Any, learned: Any) -> Any:
+        x = ops.minimum(ops.maximum(_log_odds(ops, z), learned.low_), learned.high_)
+        return self._regressed(ops, self._powers(x), learned)
+
+
+def _log_odds(ops: Any, z: Any) -> Any:
+    log_p, log_rest = log_parts(ops, z)
+    return log_p - log_rest
 
 
 def _told_apart(probs: Float64, hit: Float64, weights: Float64 | None) -> bool:

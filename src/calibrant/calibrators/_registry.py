@@ -11,7 +11,7 @@ from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._binning import HistogramBinning, ScalingBinning
 from calibrant.calibrators._composite import Chain, CrossFitted
 from calibrant.calibrators._ensemble import EnsembleTemperature
-from calibrant.calibrators._isotonic import Isotonic, Spline
+from calibrant.calibrators._isotonic import CentredIsotonic, Isotonic, Spline
 from calibrant.calibrators._linear import (
     Dirichlet,
     MatrixScaling,
@@ -19,12 +19,15 @@ from calibrant.calibrators._linear import (
     StructuredVectorScaling,
     VectorScaling,
 )
-from calibrant.calibrators._one_vs_rest import Beta, Platt
+from calibrant.calibrators._one_vs_rest import Beta, Platt, QuadraticScaling
+from calibrant.calibrators._order_preserving import OrderPreserving
 from calibrant.calibrators._temperature import TemperatureScaling
+from calibrant.calibrators._venn_abers import VennAbers
 
 CALIBRATORS: dict[str, type[Calibrator]] = {
     "temperature": TemperatureScaling,
     "ensemble_temperature": EnsembleTemperature,
+    "order_preserving": OrderPreserving,
     "vector": VectorScaling,
     "matrix": MatrixScaling,
     "structured_vector": StructuredVectorScaling,
@@ -32,9 +35,12 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "dirichlet": Dirichlet,
     "platt": Platt,
     "beta": Beta,
+    "quadratic": QuadraticScaling,
     "histogram": HistogramBinning,
     "scaling_binning": ScalingBinning,
     "isotonic": Isotonic,
+    "centred_isotonic": CentredIsotonic,
+    "venn_abers": VennAbers,
     "spline": Spline,
 }
 """Every calibrator of predictions by its name on the command line."""
