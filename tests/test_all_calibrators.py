@@ -21,6 +21,7 @@ from calibrant._core.checks import CalibrationWarning, NotFittedError
 from calibrant.calibrators import (
     CALIBRATORS,
     Beta,
+    BiasCorrectedTemperature,
     Calibrator,
     Chain,
     CrossFitted,
@@ -52,6 +53,7 @@ FACTORIES: dict[str, Callable[[], Calibrator]] = {
         objective="soft_ece", form="label", bins=10
     ),
     "ensemble temperature": EnsembleTemperature,
+    "bias-corrected temperature": BiasCorrectedTemperature,
     "vector": VectorScaling,
     "vector, fixed strength": lambda: VectorScaling(strength=0.1),
     "matrix": MatrixScaling,
@@ -74,7 +76,7 @@ FACTORIES: dict[str, Callable[[], Calibrator]] = {
     "cross-fitted": lambda: CrossFitted(VectorScaling(strength=1.0), folds=3),
 }
 DENSE = ("matrix", "structured matrix", "dirichlet")
-FOLDABLE = ["temperature", "vector", "matrix", "structured vector on logits", "chain of scalings"]
+FOLDABLE = ["temperature", "bias-corrected temperature", "vector", "matrix", "structured vector on logits", "chain of scalings"]
 
 
 # The search for the least soft ECE takes a third of the time of all fits; its map is that of the
@@ -221,6 +223,7 @@ def test_leaves_calibrated_data_alone(make: Callable[[], Calibrator], name: str)
 NLL_METHODS = [
     "temperature",
     "ensemble temperature",
+    "bias-corrected temperature",
     "vector",
     "matrix",
     "structured vector",

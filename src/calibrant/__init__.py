@@ -31,6 +31,7 @@ from calibrant._measure import (
 from calibrant._multilabel import MultiLabel
 from calibrant._scores import Scores
 from calibrant.calibrators import load_calibrator
+from calibrant.inference import LabelShift, label_shift
 from calibrant.predictions import Confidences, Predictions
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ __all__ = [
     "GroupedPanel",
     "InputError",
     "LabelPanels",
+    "LabelShift",
     "MultiLabel",
     "Panel",
     "Predictions",
@@ -67,6 +69,7 @@ __all__ = [
     "compare",
     "fit_summary",
     "kernels",
+    "label_shift",
     "load",
     "load_calibrator",
     "losses",
