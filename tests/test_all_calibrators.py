@@ -21,6 +21,7 @@ from calibrant._core.checks import CalibrationWarning, NotFittedError
 from calibrant.calibrators import (
     CALIBRATORS,
     Beta,
+    BiasCorrectedTemperature,
     Calibrator,
     CentredIsotonic,
     Chain,
@@ -57,6 +58,7 @@ FACTORIES: dict[str, Callable[[], Calibrator]] = {
     ),
     "ensemble temperature": EnsembleTemperature,
     "order-preserving": OrderPreserving,
+    "bias-corrected temperature": BiasCorrectedTemperature,
     "vector": VectorScaling,
     "vector, fixed strength": lambda: VectorScaling(strength=0.1),
     "matrix": MatrixScaling,
@@ -83,7 +85,14 @@ FACTORIES: dict[str, Callable[[], Calibrator]] = {
     "cross-fitted": lambda: CrossFitted(VectorScaling(strength=1.0), folds=3),
 }
 DENSE = ("matrix", "structured matrix", "dirichlet")
-FOLDABLE = ["temperature", "vector", "matrix", "structured vector on logits", "chain of scalings"]
+FOLDABLE = [
+    "temperature",
+    "bias-corrected temperature",
+    "vector",
+    "matrix",
+    "structured vector on logits",
+    "chain of scalings",
+]
 
 
 # The search for the least soft ECE takes a third of the time of all fits; its map is that of the
@@ -239,6 +248,7 @@ NLL_METHODS = [
     "temperature",
     "ensemble temperature",
     "order-preserving",
+    "bias-corrected temperature",
     "vector",
     "matrix",
     "structured vector",

@@ -48,7 +48,13 @@ PAGES = (
 )
 
 # How-to pages: their blocks, Python and shell, run from top to bottom in one folder.
-HOW_TO = ("docs/binary.md", "docs/groups.md", "docs/segmentation.md", "docs/multilabel.md")
+HOW_TO = (
+    "docs/binary.md",
+    "docs/groups.md",
+    "docs/segmentation.md",
+    "docs/multilabel.md",
+    "docs/shift.md",
+)
 
 # They write whole reports, so ``make test`` runs only the README and the other pages.
 LONG = ("docs/quickstart.md", "docs/report.md", "docs/cli.md", "docs/language_models.md")

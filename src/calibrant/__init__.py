@@ -30,6 +30,7 @@ from calibrant._measure import (
 from calibrant._multilabel import MultiLabel
 from calibrant._scores import Scores
 from calibrant.calibrators import load_calibrator
+from calibrant.inference import LabelShift, label_shift
 from calibrant.predictions import Confidences, Predictions
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ __all__ = [
     "GroupedPanel",
     "InputError",
     "LabelPanels",
+    "LabelShift",
     "MultiLabel",
     "Panel",
     "Predictions",
@@ -66,6 +68,7 @@ __all__ = [
     "compare",
     "fit_summary",
     "kernels",
+    "label_shift",
     "load",
     "load_calibrator",
     "losses",

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
 from calibrant import io
+from calibrant._core.belonging import CLUSTERS
 from calibrant._core.checks import refuse
 from calibrant._multilabel import MultiLabel
 from calibrant._scores import Scores
@@ -65,6 +68,16 @@ def _several_labels(columns: io.Columns) -> bool:
     scores = found.get("logits", found.get("probs"))
     both = "labels" in found and scores is not None
     return both and found["labels"].ndim == MATRIX and scores.ndim == MATRIX  # type: ignore[union-attr]
+
+
+def load_unlabelled(path: str | Path, **options: Any) -> tuple[Scores, NDArray[Any] | None]:
+    """Scores of a file whose labels, if it has any, are not wanted; and its clusters, or None."""
+    named = ("label_column", "group_columns", "ignore_index")
+    wanted = {name: value for name, value in options.items() if name not in named}
+    columns, _ = read_columns(path, None, wanted, need_labels=False)
+    arguments = columns.arguments(path, ("logits", "probs"), belonging=False)
+    p = Scores(**arguments, classes=columns.classes, meta=columns.meta)
+    return p, columns.arrays.get(CLUSTERS)
 
 
 def load_measurable(

@@ -9,6 +9,7 @@
 """
 
 from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._bias_corrected import BiasCorrectedTemperature
 from calibrant.calibrators._binning import HistogramBinning, ScalingBinning
 from calibrant.calibrators._composite import Chain, CrossFitted, out_of_fold
 from calibrant.calibrators._confidnet import ConfidNet
@@ -44,6 +45,7 @@ __all__ = [
     "DEFAULT_FOLDS",
     "UNCALIBRATED",
     "Beta",
+    "BiasCorrectedTemperature",
     "Calibrator",
     "CentredIsotonic",
     "Chain",

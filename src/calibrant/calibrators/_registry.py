@@ -8,6 +8,7 @@ from typing import Any
 from calibrant._core.checks import check_seed, near_name, refuse
 from calibrant._core.options import check_option_names
 from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._bias_corrected import BiasCorrectedTemperature
 from calibrant.calibrators._binning import HistogramBinning, ScalingBinning
 from calibrant.calibrators._composite import Chain, CrossFitted
 from calibrant.calibrators._ensemble import EnsembleTemperature
@@ -28,6 +29,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "temperature": TemperatureScaling,
     "ensemble_temperature": EnsembleTemperature,
     "order_preserving": OrderPreserving,
+    "bias_corrected_temperature": BiasCorrectedTemperature,
     "vector": VectorScaling,
     "matrix": MatrixScaling,
     "structured_vector": StructuredVectorScaling,

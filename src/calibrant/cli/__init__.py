@@ -13,7 +13,17 @@ from calibrant import __version__
 from calibrant._core.checks import printable
 from calibrant._core.compiled import kernel_details
 from calibrant._core.stopping import install
-from calibrant.cli import _calibrate, _data, _decompose, _measure, _papers, _report, _study, _train
+from calibrant.cli import (
+    _calibrate,
+    _data,
+    _decompose,
+    _measure,
+    _papers,
+    _report,
+    _shift,
+    _study,
+    _train,
+)
 from calibrant.cli._common import echo
 from calibrant.cli._output import prepare_streams
 
@@ -47,7 +57,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Calibration of classifiers: measure, compare, calibrate, train.",
 )
-for part in (_measure, _decompose, _calibrate, _report, _train, _data, _study, _papers):
+for part in (_measure, _decompose, _calibrate, _shift, _report, _train, _data, _study, _papers):
     app.add_typer(part.app)
 
 

@@ -171,7 +171,7 @@ def _with_note_of_overlap(
     return replace(report, notes=(*report.notes, note))
 
 
-def _check_outputs(outputs: Mapping[str, Path], inputs: Sequence[Path]) -> None:
+def check_outputs(outputs: Mapping[str, Path], inputs: Sequence[Path]) -> None:
     """Reject outputs that cannot be written, or that are inputs, before any work."""
     seen = list(inputs)
     for name, path in outputs.items():
@@ -249,7 +249,7 @@ def calibrate_files(
     fitting = Fitting.checked(fit, load, method, dict(options or {}), seed)
     fitting.layout = dict(layout or {})
     source = Source.of([str(path) for path in apply], outputs, fitting.layout)
-    _check_outputs(outputs, [fitting.path, *source.files])
+    check_outputs(outputs, [fitting.path, *source.files])
     with ExitStack() as stack:
         places = {name: stack.enter_context(replacing(path)) for name, path in outputs.items()}
         report = fitting.run(progress)

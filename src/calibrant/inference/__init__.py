@@ -14,6 +14,7 @@ t-test, effect size, within-subject errors) are in ``calibrant.results``.
 from calibrant.inference._clusters import INDEPENDENT, assumed_of, assumption
 from calibrant.inference._intervals import Interval, intervals, values_of
 from calibrant.inference._label_averages import macro_intervals, mean_defined, micro_intervals
+from calibrant.inference._label_shift import LabelShift, label_shift
 from calibrant.inference._paired import (
     Difference,
     differences_of,
@@ -37,6 +38,7 @@ __all__ = [
     "CalibrationTest",
     "Difference",
     "Interval",
+    "LabelShift",
     "Resampling",
     "assumed_of",
     "assumption",
@@ -46,6 +48,7 @@ __all__ = [
     "ece_test",
     "holm",
     "intervals",
+    "label_shift",
     "macro_intervals",
     "mean_defined",
     "micro_intervals",

@@ -1,0 +1,118 @@
+"""The command ``shift``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from calibrant import io
+from calibrant._core.checks import refuse
+from calibrant._core.files import replacing
+from calibrant._loading import load_labelled, load_unlabelled
+from calibrant.cli._calibration import check_outputs
+from calibrant.cli._common import (
+    Json,
+    Level,
+    Replicates,
+    Seed,
+    one_line_errors,
+    one_line_warnings,
+    progress,
+    show,
+)
+from calibrant.cli._layout import reads_files
+from calibrant.inference import LabelShift, label_shift
+from calibrant.predictions import Predictions
+
+app = typer.Typer()
+
+
+class PriorChoice(StrEnum):
+    """Estimators of class frequencies."""
+
+    em = "em"
+    bbse = "bbse"
+
+
+@app.command("shift")
+@one_line_errors
+@reads_files
+def shift_command(
+    validation: Annotated[
+        str,
+        typer.Argument(help="File with labelled predictions that the model was not trained on."),
+    ],
+    target: Annotated[
+        str, typer.Argument(help="File with scores from where the model is used, without labels.")
+    ],
+    *,
+    method: Annotated[
+        PriorChoice,
+        typer.Option(help="Estimator: maximum likelihood (em), or from predicted classes (bbse)."),
+    ] = PriorChoice.em,
+    out: Annotated[
+        Path | None, typer.Option(help="Output file for the corrected scores of the target.")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="File to save the calibrator to, for example c.json.")
+    ] = None,
+    onnx: Annotated[
+        Path | None, typer.Option(help="File to export the calibrator to, for example c.onnx.")
+    ] = None,
+    level: Level = 0.95,
+    replicates: Replicates = 1000,
+    seed: Seed = 0,
+    as_json: Json = False,
+    layout: dict[str, Any],
+) -> None:
+    """Class frequencies of unlabelled data, and probabilities corrected for them.
+
+    Valid where classes are more or less frequent than among the validation samples, and samples of
+    one class look the same. Prints the frequencies with intervals, and a test whether they moved.
+    """
+    outputs = {"out": out, "save": save, "onnx": onnx}
+    with progress("estimating", unit=""), one_line_warnings():
+        found, written = shift_files(
+            validation,
+            target,
+            {name: path for name, path in outputs.items() if path is not None},
+            layout,
+            method=method.value,
+            level=level,
+            replicates=replicates,
+            seed=seed,
+        )
+    text = str(found) + (f"\n\nWritten: {', '.join(written)}" if written else "")
+    show(found, text, as_json=as_json, as_csv=False, more={"written": written})
+
+
+def shift_files(
+    validation: str,
+    target: str,
+    outputs: Mapping[str, Path],
+    layout: Mapping[str, Any],
+    **options: Any,
+) -> tuple[LabelShift, list[str]]:
+    """Estimate from two files, and write the outputs named; if anything fails, none is written."""
+    check_outputs(outputs, [Path(validation), Path(target)])
+    writer = io.writer_for(outputs["out"]) if "out" in outputs else None
+    p = load_labelled(validation, **layout)
+    if not isinstance(p, Predictions):
+        rule, advice = "must hold the scores of all classes", "Save logits or probabilities."
+        raise refuse(Path(validation).name, rule, "got confidences", advice)
+    scores, clusters = load_unlabelled(target, **layout)
+    with ExitStack() as stack:
+        places = {name: stack.enter_context(replacing(path)) for name, path in outputs.items()}
+        found = label_shift(p, scores, clusters=clusters, **options)
+        if "save" in places:
+            found.calibrator.save(places["save"])
+        if "onnx" in places:
+            found.calibrator.to_onnx(places["onnx"])
+        if writer is not None:
+            writer(places["out"], found.calibrator.transform(scores).columns())
+    return found, list(map(str, outputs.values()))
