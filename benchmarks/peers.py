@@ -1,10 +1,10 @@
-"""Calibrant beside seven packages: cases with exact answers, and speed; rewrites docs/comparison.md.
+"""Calibrant beside seven packages: exact cases, and speed; rewrites docs/comparison.md.
 
     python benchmarks/peers.py [cases] [speed]
 
 netcal, torchmetrics, scikit-learn, probmetrics and uncertainty-calibration must be installed.
-MAPIE, torch-uncertainty, and relplot (probmetrics' smooth ECE), are looked for in the folder that the
-environment variable CALIBRANT_PEERS names as well; fill it so:
+MAPIE, torch-uncertainty, and relplot (probmetrics' smooth ECE), are looked for in the folder that
+the environment variable CALIBRANT_PEERS names as well; fill it so:
 
     pip install --no-deps --target FOLDER mapie torch-uncertainty einops seaborn relplot deprecation
 
@@ -368,7 +368,7 @@ def ordinary() -> list[Case]:
             "ECE of ordinary probabilities",
             exact,
             ece_calls(p, y),
-            "The plain case: 1,000 samples, 5 classes, 15 bins. All agree but MAPIE, which makes 14.",
+            "1,000 samples, 5 classes, 15 bins. All agree but MAPIE, which makes 14 bins.",
         ),
         Case(
             "Largest gap of any bin (MCE), same data",
