@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from calibrant._core.checks import FileNote
+from calibrant.losses import LOSSES
 from calibrant.metrics import METRICS
 from tests.command import call
 
@@ -126,6 +127,11 @@ def test_continuous_integration_runs_the_readmes_test_command() -> None:
     targets = {word for line in lines for word in line.split()}
     left_out = {"test-numpy", "test-slow", "lint", "docs"}  # by the first command
     assert {"test"} | left_out <= targets
+
+
+def test_the_comparison_counts_the_losses() -> None:
+    page = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
+    assert f"| losses for calibration | {len(LOSSES)} |" in page
 
 
 def test_links_lead_somewhere() -> None:
