@@ -88,6 +88,8 @@ def test_what_is_put_into_a_template_has_a_limit() -> None:
         (f"{'a.' * 600}a = 1", "at most 500 dots"),
         (f"# {'x' * (1 << 18)}", "must be at most 262,144 bytes long"),
         ("# \udcff", "must be UTF-8"),
+        ("recipe.epochs = 07:32:00", "got the time 07:32:00"),
+        ("tune = [{when = 1979-05-27}]", "got the date 1979-05-27"),
     ],
 )
 def test_study_files_that_are_refused(tmp_path: Path, lines: str, message: str) -> None:

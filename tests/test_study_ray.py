@@ -22,6 +22,7 @@ if find_spec("ray") is None:  # without loading it: that takes seconds
     pytest.skip("Ray is not installed", allow_module_level=True)
 
 from calibrant import InputError
+from calibrant._core import ray_cluster
 from calibrant.results import Store
 from calibrant.study import Local, Ray, Run, run_study
 from tests.processes import PATIENCE, begin, below, command, slowness, stop, wait_for
@@ -176,6 +177,18 @@ def _answer(server: socket.socket) -> None:
     with server.accept()[0] as there:
         there.recv(100)
         there.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+def test_a_cluster_that_hears_this_machine_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray would look for it at the address that other machines see, for minutes."""
+    with socket.create_server((LOCAL_HOST, 0)) as server:
+        port = server.getsockname()[1]
+        monkeypatch.setattr(ray_cluster, "_own_address", lambda: LOCAL_HOST)
+        assert not ray_cluster._is_here_alone(f"{LOCAL_HOST}:{port}")
+        monkeypatch.setattr(ray_cluster, "_own_address", lambda: "127.0.0.9")
+        assert ray_cluster._is_here_alone(f"{LOCAL_HOST}:{port}")
+        assert ray_cluster._is_here_alone(f"localhost:{port}")
+        assert not ray_cluster._is_here_alone(f"10.0.0.1:{port}")
 
 
 def test_a_wrong_address_on_the_command_line(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from calibrant._core.extras import import_extra
 from calibrant._core.stopping import reinstall
 
 LOCAL_HOST = "127.0.0.1"
+LOOPBACK = (LOCAL_HOST, "localhost", "[::1]")
 ONE_MACHINE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 ANSWER_SECONDS = 5.0
 # A cluster that does not answer us has rejected our token; Ray would retry 20 times.
@@ -47,8 +48,13 @@ def connected(address: str | None, user: str, options: Mapping[str, Any]) -> Ite
         os.environ.setdefault(ONE_MACHINE, "0")
     else:
         os.environ.setdefault(TRIES, FEW)
+    loaded = sys.modules.get("ray")
+    ours = loaded is None or not loaded.is_initialized()
+    if ours and address not in (None, "auto"):
+        _check_answers(str(address))
+        if _is_here_alone(str(address)):
+            os.environ.setdefault(ONE_MACHINE, "0")
     ray = import_extra("ray", user)
-    ours = not ray.is_initialized()
     if ours:
         _connect(ray, address, options)
     try:
@@ -63,8 +69,6 @@ def _connect(ray: Any, address: str | None, options: Mapping[str, Any]) -> None:
     options = {"log_to_driver": False, **options}
     if address is None:
         options = {"include_dashboard": False, **options}
-    elif address != "auto":
-        _check_answers(address)
     try:
         with stdout_free():
             ray.init(address=address, **options)
@@ -108,6 +112,33 @@ def _check_answers(address: str) -> None:
     if len(answer) < 4 or answer[3] != SETTINGS:  # noqa: PLR2004
         rule, got = "must be that of a Ray cluster", f"got {address}, where something else answers"
         raise refuse("address", rule, got, advice)
+
+
+def _is_here_alone(address: str) -> bool:
+    """Whether a cluster that answers at the loopback address does not listen to the network.
+
+    Ray replaces that address by the one that other machines see, and would wait there for minutes.
+    """
+    host, port = _host_and_port(address)
+    return host in LOOPBACK and not _listens(_own_address(), port)
+
+
+def _listens(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), ANSWER_SECONDS):
+            return True
+    except OSError:
+        return False
+
+
+def _own_address() -> str:
+    """The address of this machine in its network; nothing is sent to find it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("8.8.8.8", 80))
+        except OSError:
+            return LOCAL_HOST
+        return str(probe.getsockname()[0])
 
 
 @contextmanager

@@ -223,9 +223,11 @@ def _correlation(first: Float64, second: Float64) -> float:
     """Correlation of two estimates over common resamples; 0 where one does not vary."""
     kept = ~(np.isnan(first) | np.isnan(second))
     x, y = first[kept], second[kept]
-    if len(x) < 3 or not (x.std() and y.std()):  # noqa: PLR2004 - two points always correlate
+    if len(x) < 3:  # noqa: PLR2004 - two points always correlate
         return 0.0
-    found = float(np.corrcoef(x, y)[0, 1])
+    x, y = x - x.mean(), y - y.mean()
+    scale = math.sqrt(float(x @ x)) * math.sqrt(float(y @ y))
+    found = float(x @ y) / scale if scale else 0.0
     return min(max(found, -LARGEST_CORRELATION), LARGEST_CORRELATION)
 
 

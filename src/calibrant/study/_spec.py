@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from calibrant._core.checks import InputError, check_count, near_name, refuse
 from calibrant._core.files import read_text
@@ -141,6 +142,7 @@ def _read(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
         config = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path.name} cannot be read as TOML: {error}. Fix that line.") from error
+    json.dumps(config, default=_refuse_date)
     base = config.pop("extends", None)
     if base is None:
         return config
@@ -150,6 +152,12 @@ def _read(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
         rule = "must be another file in the same folder, without cycles"
         raise refuse("extends", rule, f"got {base!r}", "Try the name of a file, 'base.toml'.")
     return {**_read(other, (path, *above)), **config}
+
+
+def _refuse_date(value: Any) -> NoReturn:
+    """TOML has dates and times, which no setting takes."""
+    rule = "must hold strings, numbers, true, false, lists and tables"
+    raise refuse("study", rule, f"got the {type(value).__name__} {value}", 'Write it as "…".')
 
 
 def _runs(config: Mapping[str, Any]) -> list[Run]:
