@@ -22,8 +22,10 @@ $(DEMO): pyproject.toml setup.py constraints.txt $(wildcard src/calibrant/_core/
 	$(PIP) torch
 	touch $(DEMO)
 
+# Collecting the tests compiles all that they import; each of the processes that run them would do so.
 $(READY): $(DEMO)
 	$(PIP) --editable '.[dev,docs]'
+	-$(BIN)/python -m pytest -q --collect-only > /dev/null
 	touch $(READY)
 
 demo: $(DEMO)  ## find the best loss and calibrator on an embedded task, and write two reports: a minute or two
@@ -35,7 +37,7 @@ demo: $(DEMO)  ## find the best loss and calibrator on an embedded task, and wri
 	$(BIN)/calibrant report demo/results --study quick -o demo/study.html & \
 	$(BIN)/calibrant report $(EXAMPLES)/cross_entropy.npz $(EXAMPLES)/label_smoothing.npz -o demo/report.html && wait $$!
 
-# tests/conftest.py says which files are run by one process as a whole.
+# One process runs a file as a whole; tests/conftest.py says in which order, and what holds for slow tests.
 PYTEST := $(BIN)/python -m pytest -q -n auto --dist loadscope
 
 test: $(READY)  ## the tests but the slow ones

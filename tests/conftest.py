@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -89,30 +90,56 @@ def predictions() -> Predictions:
 
 
 # Files whose tests share something costly: a browser, a study, real data, fits. One process
-# runs such a file. (pytest-xdist has marks for this, but since pytest 9.2 they have no effect:
-# https://github.com/pytest-dev/pytest-xdist/issues/1386.)
+# runs such a file, the slow tests too. (pytest-xdist has marks for this, but since pytest 9.2 they
+# have no effect: https://github.com/pytest-dev/pytest-xdist/issues/1386.)
 COSTLY = (
     "test_all_calibrators.py",
-    "test_data_real.py",
-    "test_papers_figures.py",
     "test_report_browser.py",
     "test_study.py",
+    "test_papers_figures.py",
+    "test_data_real.py",
+)
+# Other long files of the fast tests.
+LONG = (
+    "test_calibrator_oracles.py",
+    "test_readme.py",
+    "test_report.py",
+    "test_train.py",
+    "test_plots.py",
+    "test_streaming.py",
+    "test_cli.py",
+    "test_doctests.py",
+    "test_all_losses.py",
+    "test_inference.py",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put files that share something costly first: at the end one worker would be left alone."""
-    items.sort(key=lambda item: item.path.name not in COSTLY)
+    """Put long files first: at the end of one, a worker would be left alone."""
+    places = {name: place for place, name in enumerate(COSTLY + LONG)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and the modules of PyTorch stay: the garbage collector may skip them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Any free process takes the next test, or the next costly file as a whole."""
+    """A free process takes the next file, whose imports and fixtures it then needs only once.
+
+    Slow tests are shared out one by one, except those of costly files.
+    """
     from xdist.scheduler import LoadScopeScheduling
+
+    config.option.loadscopereorder = False  # ours is the order: many tests may take little time
+    one_by_one = config.option.markexpr == "slow"
 
     class Files(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return file if Path(file).name in COSTLY else nodeid
+            return nodeid if one_by_one and Path(file).name not in COSTLY else file
 
     return Files(config, log)

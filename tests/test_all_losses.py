@@ -70,10 +70,9 @@ IDS = [
     " ".join([name, *(f"{k}={v}" for k, v in options.items())]) for name, options in CONFIGURATIONS
 ]
 every = pytest.mark.parametrize(("name", "options"), CONFIGURATIONS, ids=IDS)
-# Each takes PyTorch a second or two to trace: of a loss, of a penalty, and of the one with a state.
-QUICKLY = ("focal", "mmce", "correctness_ranking")
+# Each takes PyTorch a second or two to trace.
 COMPILED = [
-    pytest.param(n, o, marks=() if n in QUICKLY and not o else pytest.mark.slow)
+    pytest.param(n, o, marks=() if n == "mmce" and not o else pytest.mark.slow)
     for n, o in CONFIGURATIONS
 ]
 PRIMARY = [(n, o) for n, o in CONFIGURATIONS if LOSSES[n].role == "primary"]
@@ -218,7 +217,7 @@ def test_gradient(name: str, options: dict[str, Any], *, soft: bool) -> None:
 @pytest.mark.parametrize("soft", [False, True], ids=["hard", "soft"])
 def test_second_derivatives(name: str, options: dict[str, Any], *, soft: bool) -> None:
     """As a gradient penalty or a Hessian needs them."""
-    z, y = batch((6, 3), seed=3)
+    z, y = batch((4, 3), seed=3)
     labels = soften(y, 3) if soft else y
     z.requires_grad_()
     if is_held(name, options):

@@ -81,6 +81,9 @@ def test_temperature_is_the_optimum(scale: float, dtype: str) -> None:
     assert abs(slope(math.log(t))) < 1e-6 * abs(slope(math.log(t) + 1))
 
 
+# Slow tests of this file that have an oracle of their own in tests/test_calibrator_oracles.py:
+# one of the two is enough for the fast tests.
+@pytest.mark.slow
 def test_temperature_against_scikit_learn() -> None:
     from sklearn.calibration import CalibratedClassifierCV
     from sklearn.datasets import make_classification
@@ -136,6 +139,7 @@ def mixed(num_samples: int, num_classes: int, seed: int) -> Predictions:
     return Predictions(logits=z * rng.choice([0.2, 4.0], num_samples)[:, None], labels=y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{}, {"bins": 7, "norm": 2}, {"grid": "mukhoti2020"}, {"grid": [0.5, 0.9, 1.4, 3.0]}],
@@ -187,16 +191,9 @@ def test_soft_ece_golden(shared: Path) -> None:
     assert got == pytest.approx(0.18447235, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("form", "norm"),
-    [
-        ("bin", 2),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (("bin", 1), ("label", 1), ("label", 2))
-        ),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("form", ["bin", "label"])
 def test_soft_ece_temperature_is_the_global_optimum(form: str, norm: int) -> None:
     for p in (make(400, 5, 6), mixed(400, 5, 7)):
         c = TemperatureScaling(objective="soft_ece", form=form, norm=norm, bins=10, softness=0.005)
@@ -271,6 +268,7 @@ def test_affine_fit_is_the_optimum(c, num_classes: int) -> None:
     np.testing.assert_allclose(c.transform(p).probs, softmax(u, axis=1), atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["svs", "sms"])
 def test_structured_scaling_against_probmetrics(method: str) -> None:
     p = make(1500, 5, 13)

@@ -734,7 +734,8 @@ def test_errors_of_small_samples_cover() -> None:
         truths = {name: METRICS[name].function(ranked) for name in names}
         covered = dict.fromkeys(names, 0)
         for seed in range(80):
-            found = intervals(population(temperature, 200, seed), names, seed=seed)
+            p = population(temperature, 200, seed)
+            found = intervals(p, names, replicates=280, seed=seed)
             for name, i in found.items():
                 covered[name] += i.low <= truths[name] <= i.high
         assert min(covered.values()) >= 70, covered

@@ -471,6 +471,7 @@ def test_objective_with_history() -> None:
 
 
 # PyTorch 2.13 warns of its own tracing of autograd functions.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 def test_a_compiled_objective_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.compiler.reset()

@@ -13,10 +13,26 @@ import torch
 
 import calibrant
 from calibrant import InputError, Predictions
-from calibrant.torchmetrics import CalibrationPanel
 from tests.conftest import draw
+from tests.processes import PATIENCE
 
-EVERY = [*CalibrationPanel(3).names, "classwise_ece"]
+EVERY = [
+    "accuracy",
+    "mean_confidence",
+    "nll",
+    "brier",
+    "ece",
+    "mce",
+    "overconfidence_error",
+    "underconfidence_error",
+    "mean_entropy",
+    "classwise_ece",
+]
+
+
+def panel_of(num_classes: int, **options: Any) -> Any:
+    """Collecting the tests does not load torchmetrics, which takes seconds."""
+    return calibrant.torchmetrics.CalibrationPanel(num_classes, **options)
 
 
 def tensors(z: Any, labels: Any) -> tuple[Any, Any]:
@@ -28,23 +44,12 @@ def measured(p: Predictions, **options: Any) -> dict[str, float]:
     return {name: panel[name] for name in EVERY}
 
 
-def computed(panel: CalibrationPanel) -> dict[str, float]:
+def computed(panel: Any) -> dict[str, float]:
     return {name: float(value) for name, value in panel.compute().items()}
 
 
 def test_what_it_has() -> None:
-    assert EVERY == [
-        "accuracy",
-        "mean_confidence",
-        "nll",
-        "brier",
-        "ece",
-        "mce",
-        "overconfidence_error",
-        "underconfidence_error",
-        "mean_entropy",
-        "classwise_ece",
-    ]
+    assert [*panel_of(3).names, "classwise_ece"] == EVERY
 
 
 def test_agrees_with_measure(case: tuple[np.ndarray, np.ndarray]) -> None:
@@ -52,7 +57,7 @@ def test_agrees_with_measure(case: tuple[np.ndarray, np.ndarray]) -> None:
     z, labels = case
     p = Predictions(logits=z, labels=labels)
     for inputs, scores in (("logits", z), ("probs", p.probs)):
-        panel = CalibrationPanel(z.shape[1], metrics=EVERY, inputs=inputs)
+        panel = panel_of(z.shape[1], metrics=EVERY, inputs=inputs)
         for rows in np.array_split(np.arange(len(z)), 3):
             panel.update(*tensors(scores[rows], labels[rows]))
         want = measured(Predictions(**{inputs: scores}, labels=labels))
@@ -62,7 +67,7 @@ def test_agrees_with_measure(case: tuple[np.ndarray, np.ndarray]) -> None:
 @pytest.mark.parametrize(("bins", "norm"), [(1, 1), (7, 2), (40, np.inf)])
 def test_bins_and_norm(bins: int, norm: float) -> None:
     z, labels = draw(500, 4)
-    panel = CalibrationPanel(4, bins=bins, norm=norm, metrics=EVERY)
+    panel = panel_of(4, bins=bins, norm=norm, metrics=EVERY)
     panel.update(*tensors(z, labels))
     p = Predictions(logits=z, labels=labels)
     assert computed(panel) == pytest.approx(measured(p, bins=bins, norm=norm), abs=2e-8)
@@ -70,7 +75,7 @@ def test_bins_and_norm(bins: int, norm: float) -> None:
 
 def test_order_and_batches_give_the_same_bits() -> None:
     z, labels = draw(700, 5)
-    one, many = (CalibrationPanel(5, metrics=EVERY) for _ in range(2))
+    one, many = (panel_of(5, metrics=EVERY) for _ in range(2))
     one.update(*tensors(z, labels))
     for rows in np.array_split(np.random.default_rng(0).permutation(700), 9):
         many.update(*tensors(z[rows], labels[rows]))
@@ -84,7 +89,7 @@ def test_confidence_one_is_in_the_last_bin() -> None:
     rng = np.random.default_rng(0)
     probs = np.where(rng.random(400)[:, None] < 0.5, [[1.0, 0.0]], [[0.95, 0.05]])
     labels = (rng.random(400) < np.where(probs[:, 0] == 1, 0.1, 0.0)).astype(int)
-    panel = CalibrationPanel(2, bins=10, inputs="probs", metrics=["ece"])
+    panel = panel_of(2, bins=10, inputs="probs", metrics=["ece"])
     panel.update(*tensors(probs, labels))
     want = abs(probs[:, 0].mean() - (labels == 0).mean())  # one bin holds all
     assert float(panel.compute()["ece"]) == pytest.approx(want, abs=1e-9)
@@ -98,20 +103,20 @@ def test_maps_and_ignored_labels() -> None:
     maps = torch.from_numpy(z).reshape(5, 4, 3, 3).movedim(-1, 1)
     target = torch.from_numpy(labels).reshape(5, 4, 3).clone()
     target[0] = -1
-    panel = CalibrationPanel(3, ignore_index=-1, metrics=EVERY)
+    panel = panel_of(3, ignore_index=-1, metrics=EVERY)
     panel.update(maps, target)
     kept = Predictions(logits=z[12:], labels=labels[12:])
     assert computed(panel) == pytest.approx(measured(kept), abs=2e-8)
 
 
 def test_impossible_labels_and_half_precision() -> None:
-    panel = CalibrationPanel(2, inputs="probs", metrics=["nll", "accuracy"])
+    panel = panel_of(2, inputs="probs", metrics=["nll", "accuracy"])
     panel.update(torch.tensor([[1.0, 0.0], [0.5, 0.5]], dtype=torch.bfloat16), torch.tensor([1, 0]))
     assert computed(panel) == {"nll": np.inf, "accuracy": 0.5}
 
 
 def test_state_is_small_resets_and_moves() -> None:
-    panel = CalibrationPanel(1000)
+    panel = panel_of(1000)
     assert sum(getattr(panel, name).numel() for name in panel._defaults) == 3 * 15 + 4
     z, labels = draw(50, 1000)
     batch = panel(*tensors(z, labels))  # forward returns the values of the batch
@@ -136,16 +141,16 @@ BAD: list[tuple[Any, Any, str]] = [
 @pytest.mark.parametrize(("preds", "target", "message"), BAD)
 def test_bad_input(preds: Any, target: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        CalibrationPanel(2).update(preds, target)
+        panel_of(2).update(preds, target)
 
 
 def test_bad_arguments() -> None:
     with pytest.raises(InputError, match="sum to 1"):
-        CalibrationPanel(2, inputs="probs").update(torch.ones(1, 2), torch.tensor([0]))
+        panel_of(2, inputs="probs").update(torch.ones(1, 2), torch.tensor([0]))
     with pytest.raises(InputError, match="got 'auroc'"):
-        CalibrationPanel(2, metrics=["auroc"])
+        panel_of(2, metrics=["auroc"])
     with pytest.raises(InputError, match="inputs"):
-        CalibrationPanel(2, inputs="guess")  # type: ignore[arg-type]
+        panel_of(2, inputs="guess")
 
 
 def worker(rank: int, folder: str) -> None:
@@ -156,21 +161,22 @@ def worker(rank: int, folder: str) -> None:
         "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2
     )
     z, labels = draw(500, 4)
-    panel = CalibrationPanel(4, metrics=EVERY)
+    panel = panel_of(4, metrics=EVERY)
     rows = slice(0, 130) if rank == 0 else slice(130, 500)
     panel.update(*tensors(z[rows], labels[rows]))
     torch.save(panel.compute(), Path(folder) / f"{rank}.pt")
     distributed.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_two_processes_equal_one(tmp_path: Path) -> None:
     code = "import sys; from tests.test_torchmetrics import worker; "
     code += "worker(int(sys.argv[1]), sys.argv[2])"
     line = [sys.executable, "-W", "ignore", "-c", code]
     both = [subprocess.Popen([*line, str(rank), str(tmp_path)]) for rank in range(2)]
-    assert [process.wait(120) for process in both] == [0, 0]
+    assert [process.wait(PATIENCE) for process in both] == [0, 0]
     z, labels = draw(500, 4)
-    one = CalibrationPanel(4, metrics=EVERY)
+    one = panel_of(4, metrics=EVERY)
     one.update(*tensors(z, labels))
     for rank in range(2):
         found = torch.load(tmp_path / f"{rank}.pt")

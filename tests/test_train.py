@@ -278,7 +278,10 @@ def test_another_run_in_the_same_folder_is_refused(
         run(signals, out=tmp_path)
 
 
-@pytest.mark.parametrize("damage", ["empty", "garbage", "cut", "flipped"])
+@pytest.mark.parametrize(
+    "damage",
+    [*(pytest.param(d, marks=pytest.mark.slow) for d in ("empty", "garbage")), "cut", "flipped"],
+)
 def test_a_damaged_checkpoint_is_named_and_training_starts_again(
     signals: Dataset, whole, finished: Path, tmp_path: Path, damage: str
 ) -> None:
@@ -296,9 +299,9 @@ def test_a_damaged_checkpoint_is_named_and_training_starts_again(
 # --- records ----------------------------------------------------------------------------------
 
 
-def test_record_of_an_epoch(signals: Dataset, tmp_path: Path) -> None:
-    trained = run(signals, out=tmp_path)
-    table = pq.read_table(tmp_path / "epochs.parquet")
+def test_record_of_an_epoch(signals: Dataset, whole, finished: Path) -> None:
+    trained = whole
+    table = pq.read_table(finished / "epochs.parquet")
     assert table.num_rows == 3
     last, p = trained.epochs[-1], trained.predictions["test"]
     assert last["final_test_samples"] == len(signals.y_test)
@@ -318,7 +321,7 @@ def test_record_of_an_epoch(signals: Dataset, tmp_path: Path) -> None:
     assert last["final_test_max_logit"] == pytest.approx(p.logits.max(1).mean(), rel=1e-5)
     for name in ("train_nll", "train_entropy", "train_error", "train_ece", "seconds"):
         assert math.isfinite(last[name])
-    assert np.load(tmp_path / "learned.npy").shape == trained.split.train.shape
+    assert np.load(finished / "learned.npy").shape == trained.split.train.shape
     assert table["final_test_ece"].null_count == 2  # of the final weights only
     assert table["test_ece"].null_count == 0
 
@@ -365,10 +368,10 @@ def test_the_final_numbers_stand_beside_the_weights_that_are_kept(signals: Datas
     assert found == pytest.approx(metrics.nll(trained.predictions["test"]))
 
 
-def test_no_telemetry(signals: Dataset) -> None:
+def test_no_telemetry(signals: Dataset, whole) -> None:
     quiet = run(signals, telemetry=False)
     assert "test_nll" not in quiet.epochs[0]
-    assert same(quiet, run(signals))  # looking changes nothing
+    assert same(quiet, whole)  # looking changes nothing
 
 
 def test_learned_epochs() -> None:
@@ -395,7 +398,14 @@ def test_record_of_saturated_predictions() -> None:
 # --- stopping and faults ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("by", ["nll", "ece", "refinement", "accuracy"])
+@pytest.mark.parametrize(
+    "by",
+    [
+        *(pytest.param(by, marks=pytest.mark.slow) for by in ("nll", "refinement")),
+        "ece",
+        "accuracy",
+    ],
+)
 def test_early_stopping(signals: Dataset, by: Any) -> None:
     recipe = SMALL.changed(epochs=60, learning_rate=0.01)
     trained = run(signals, recipe=recipe, stop=EarlyStopping(by, patience=3), telemetry=False)
@@ -566,17 +576,17 @@ def test_word_vectors_are_where_training_starts(tmp_path: Path) -> None:
         run(data, model="textcnn", model_options={"dimensions": 7})
 
 
-def test_predict(signals: Dataset, tmp_path: Path) -> None:
-    trained = run(signals, out=tmp_path)
+def test_predict(signals: Dataset, whole, finished: Path, tmp_path: Path) -> None:
+    trained = whole
     for part in ("test", "calibration"):
-        again = predict(tmp_path, signals, part=part)
+        again = predict(finished, signals, part=part)
         np.testing.assert_array_equal(again.logits, trained.predictions[part].logits)
         np.testing.assert_array_equal(again.labels, trained.predictions[part].labels)
-    assert predict(tmp_path, signals, part="train").num_samples == len(trained.split.train)
-    shifted = predict(tmp_path, signals, shift=(signals.x_test[:7], signals.y_test[:7]))
+    assert predict(finished, signals, part="train").num_samples == len(trained.split.train)
+    shifted = predict(finished, signals, shift=(signals.x_test[:7], signals.y_test[:7]))
     np.testing.assert_allclose(shifted.logits, trained.predictions["test"].logits[:7], atol=1e-5)
     with pytest.raises(InputError, match="must be the data the run was trained on"):
-        predict(tmp_path, load("signals", seed=5))
+        predict(finished, load("signals", seed=5))
     with pytest.raises(InputError, match="finished run"):
         read_run(tmp_path / "none")
 

@@ -31,7 +31,7 @@ SKIP_ROWS = "Leave such rows out and count them with --skip-unparsable."
 
 
 def numbers(texts: NDArray[np.str_], where: str, *, percent: bool) -> Float64:
-    """Strings as numbers; what is none becomes NaN. A per cent sign needs ``percent``."""
+    """Strings as numbers; what is not a number becomes NaN. A per cent sign needs ``percent``."""
     found = np.full(len(texts), np.nan)
     for row, raw in enumerate(texts.tolist()):
         text = raw.strip()

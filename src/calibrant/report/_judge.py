@@ -31,7 +31,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Judged:
-    """A model with all that is said about it.
+    """A model and everything the report says about it.
 
     ``panel`` is about the top label, ``risk`` about the positive class, where there is one.
     ``best`` is the temperature of least NLL, None for confidences alone; ``live`` what the page

@@ -43,7 +43,7 @@ LEAST_SAMPLES = 50
 
 @dataclass(frozen=True)
 class Tagger:
-    """A multi-label model with all that is said about it."""
+    """A multi-label model and everything the report says about it."""
 
     name: str
     p: MultiLabel

@@ -28,7 +28,7 @@ LEAST_REACH = 0.2
 
 @dataclass(frozen=True)
 class Risk:
-    """What is said about P(positive)."""
+    """What the report says about P(positive)."""
 
     record: PositiveClass
     panel: Panel
