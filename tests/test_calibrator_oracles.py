@@ -11,7 +11,8 @@ import pytest
 import torch
 from scipy.interpolate import CubicSpline
 from scipy.optimize import brentq, minimize, minimize_scalar
-from scipy.special import expit, logsumexp
+from scipy.special import expit, logit, logsumexp
+from scipy.stats import beta as beta_distribution
 from threadpoolctl import threadpool_limits
 
 from calibrant import InputError, Predictions, Scores, metrics
@@ -27,6 +28,7 @@ from calibrant.calibrators import (
     EnsembleTemperature,
     HistogramBinning,
     Isotonic,
+    KernelCalibration,
     MatrixScaling,
     OrderPreserving,
     Platt,
@@ -1358,6 +1360,92 @@ def test_spline(name, knots) -> None:
     got = Spline(knots=knots).fit(read(z, labels)).transform(read(z, labels)).probs
     assert of(got, top) == pytest.approx(want[group], abs=1e-6)
     assert np.ptp(want) > 0.05
+
+
+def kernel_mean(x, hit, at, bandwidth, weights):
+    """Average label at each point, each sample weighed by its beta distribution there."""
+    return np.array(
+        [
+            np.average(
+                hit,
+                weights=weights
+                * beta_distribution.pdf(point, x / bandwidth + 1, (1 - x) / bandwidth + 1),
+            )
+            for point in at
+        ]
+    )
+
+
+def left_out_loss(x, hit, bandwidth, least):
+    total = 0.0
+    for i in range(len(x)):
+        others = np.arange(len(x)) != i
+        ones = np.ones(len(x) - 1)
+        q = kernel_mean(x[others], hit[others], x[[i]], bandwidth, ones)[0]
+        total -= math.log(np.clip(q if hit[i] else 1 - q, least, 1 - least))
+    return total
+
+
+def snapped_to_tenths(x):
+    """To log-odds of whole tenths."""
+    return expit(np.round(logit(x), 1))
+
+
+def shared_out(x, hit, weights):
+    """Each sample as two, at the tenths of the log-odds around it, with the same mean."""
+    low = np.floor(logit(x) * 10) / 10
+    below, above = expit(low), expit(low + 0.1)
+    share = (x - below) / (above - below)
+    counts = np.concatenate([weights * (1 - share), weights * share])
+    return np.concatenate([below, above]), np.tile(hit, 2), counts
+
+
+def mean_at(x, hit, weights, at, bandwidth):
+    places, labels, counts = shared_out(x, hit, weights)
+    return kernel_mean(places, labels, at, bandwidth, counts)
+
+
+@pytest.mark.parametrize("name", ["skewed 2", "skewed 3", "repeated 3"])
+def test_kernel(name) -> None:
+    z, labels = (part[:120] for part in DATA[name])
+    probs = softmax(z)
+    weights = np.random.default_rng(0).integers(1, 4, 120) * 1.0
+    at = expit(np.linspace(-3, 3, 61))
+    top, right = probs.max(axis=1), (probs.argmax(axis=1) == labels) * 1.0
+    for w in (np.ones(120), weights):
+        least = 1 / (2 * w.sum() + 2)
+        c = KernelCalibration(bandwidth=0.03).fit(read(z, labels), weights=w)
+        want = np.clip(mean_at(top, right, w, at, 0.03), least, 1 - least)
+        assert np.interp(at, c.knots_[0], c.values_[0]) == pytest.approx(want, abs=1e-9)
+        c = KernelCalibration(bandwidth=0.1, target="class").fit(read(z, labels), weights=w)
+        for j, column in enumerate(probs.T):
+            want = np.clip(mean_at(column, labels == j, w, at, 0.1), least, 1 - least)
+            assert np.interp(at, c.knots_[j], c.values_[j]) == pytest.approx(want, abs=1e-9)
+
+
+def test_kernel_bandwidth_of_least_loss_without_the_sample() -> None:
+    z, labels = (part[:80] for part in DATA["skewed 3"])
+    probs, grid = softmax(z), [a * 10.0**b for b in range(-5, 0) for a in (1, 3)] + [1.0]
+    top, right = snapped_to_tenths(probs.max(axis=1)), (probs.argmax(axis=1) == labels) * 1.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # samples without a neighbour
+        losses = [left_out_loss(top, right, h, 1 / 162) for h in grid if h >= 0.01]
+    found = KernelCalibration().fit(read(z, labels)).bandwidth_
+    assert found == pytest.approx([h for h in grid if h >= 0.01][int(np.argmin(losses))])
+
+
+def test_kernel_against_probmetrics() -> None:
+    """The same but for samples shared out between the points of the curve."""
+    z, labels = skewed(2000, 2, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from probmetrics.calibrators import KernelCalibrator
+
+        peer = KernelCalibrator(bandwidth=0.02)
+        peer.fit(softmax(z), labels)
+        want = peer.predict_proba(softmax(z))
+    c = KernelCalibration(bandwidth=0.02, target="class").fit(read(z, labels))
+    assert c.transform(read(z, labels)).probs == pytest.approx(want, abs=1e-3)
 
 
 # --- 8. ensemble temperature ------------------------------------------------------------------

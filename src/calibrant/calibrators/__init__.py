@@ -16,6 +16,7 @@ from calibrant.calibrators._confidnet import ConfidNet
 from calibrant.calibrators._ensemble import EnsembleTemperature
 from calibrant.calibrators._isotonic import CentredIsotonic, Isotonic, Spline
 from calibrant.calibrators._json import load_calibrator
+from calibrant.calibrators._kernel import KernelCalibration
 from calibrant.calibrators._linear import (
     Dirichlet,
     MatrixScaling,
@@ -55,6 +56,7 @@ __all__ = [
     "EnsembleTemperature",
     "HistogramBinning",
     "Isotonic",
+    "KernelCalibration",
     "MatrixScaling",
     "MultiLabelCalibrator",
     "OrderPreserving",

@@ -32,7 +32,7 @@ from calibrant.predictions import Confidences, Predictions
 Target = Literal["top", "class"]
 # More than rounding moves a probability, relative to it. Edges lie this much higher, so that one on
 # an edge, as 1 / 3 of three equal classes, is below it on NumPy, PyTorch and ONNX alike.
-ROUNDING = 1e-13
+EDGE_ROUNDING = 1e-13
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -72,7 +72,7 @@ class _Binned(Calibrator):
         two_classes = self.target == "class" and num_classes == 2  # noqa: PLR2004
         tables = []
         for x, y in islice(columns, int(two_classes), None):
-            edges = bin_edges(x, weights, self.bins, self.binning) + ROUNDING * two_classes
+            edges = bin_edges(x, weights, self.bins, self.binning) + EDGE_ROUNDING * two_classes
             tables.append((edges, bin_means(x, y, weights, edges, prior=prior)))
         if two_classes:  # a mirrored bin is left-closed: values on an edge must stay together
             ((edges, means),) = tables
@@ -113,7 +113,7 @@ class _Binned(Calibrator):
 def bin_edges(x: Float64, weights: Float64 | None, bins: int, binning: Binning) -> Float64:
     """Inner edges of the bins of some values."""
     if binning == "width":
-        inner: Float64 = width_edges(bins)[1:-1] + ROUNDING
+        inner: Float64 = width_edges(bins)[1:-1] + EDGE_ROUNDING
         return inner
     w = np.ones(len(x)) if weights is None else counts(weights)
     values, number = distinct(x[w > 0])
@@ -122,7 +122,7 @@ def bin_edges(x: Float64, weights: Float64 | None, bins: int, binning: Binning) 
     # Halfway between neighbours; empty bins lie outside [0, 1].
     padded = np.concatenate([[-1.0], values, [2.0]])
     middle: Float64 = (padded[cuts] + padded[cuts + 1]) / 2
-    return middle + ROUNDING * np.abs(middle)
+    return middle + EDGE_ROUNDING * np.abs(middle)
 
 
 def bin_means(

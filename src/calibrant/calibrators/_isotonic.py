@@ -27,7 +27,7 @@ from calibrant.predictions import Confidences, Predictions
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class _Lines(Calibrator):
+class PiecewiseLinear(Calibrator):
     """A piecewise linear map, of the confidence or a class."""
 
     gives = "probs"
@@ -57,9 +57,26 @@ class _Lines(Calibrator):
     def _lines(self, ops: Any, x: Any, learned: Any) -> Any:
         return lines(ops, x, learned.knots_, learned.values_, learned.slopes_)
 
+    def _of_each_class(self, ops: Any, z: Any, learned: Any) -> Any:
+        """Each class by its own curve, then rows are normalised."""
+        probs = probabilities(ops, z)
+        return normalised(ops, self._lines(ops, probs, learned), probs)
+
+    def _of_the_top(self, ops: Any, z: Any, learned: Any) -> Any:
+        """The confidence by the only curve, kept above 1 / K; other classes share the rest."""
+        probs, top = probabilities(ops, z), ops.is_top(z)
+        confidence = self._lines(ops, top_confidence(ops, probs, top), learned)
+        confidence = kept_above(ops, confidence, z)
+        return with_confidence(ops, probs, top, confidence, ops.possible(z))
+
+    def _at(self, confidence: Float64) -> Float64:
+        """The only curve at these confidences."""
+        out: Float64 = self._lines(NumpyOps, confidence[:, None], self)[:, 0]
+        return out
+
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class Isotonic(_Lines):
+class Isotonic(PiecewiseLinear):
     """Isotonic regression of each class on its probability, then rows are normalised.
 
     Between the samples of the fit the map is linear, outside constant.
@@ -99,8 +116,7 @@ class Isotonic(_Lines):
         return values[keep], fitted[keep]
 
     def forward(self, ops: Any, z: Any, learned: Any) -> Any:
-        probs = probabilities(ops, z)
-        return normalised(ops, self._lines(ops, probs, learned), probs)
+        return self._of_each_class(ops, z, learned)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -143,7 +159,7 @@ def _isotonic_fit(
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class Spline(_Lines):
+class Spline(PiecewiseLinear):
     """Spline calibration of the confidence: the slope of the smoothed cumulative accuracy.
 
     Samples are sorted by confidence; a natural cubic spline is fitted by least squares to the
@@ -179,8 +195,7 @@ class Spline(_Lines):
 
     def map_confidence(self, confidence: Float64) -> Float64:
         """The curve at these confidences."""
-        out: Float64 = self._lines(NumpyOps, confidence[:, None], self)[:, 0]
-        return out
+        return self._at(confidence)
 
     def _learn_map(
         self, confidence: Float64, correct: Bool, weights: Float64 | None, least: float
@@ -194,10 +209,7 @@ class Spline(_Lines):
         self._set([(knots, np.clip(values, least, max(most, least)))])
 
     def forward(self, ops: Any, z: Any, learned: Any) -> Any:
-        probs, top = probabilities(ops, z), ops.is_top(z)
-        confidence = self._lines(ops, top_confidence(ops, probs, top), learned)
-        confidence = kept_above(ops, confidence, z)
-        return with_confidence(ops, probs, top, confidence, ops.possible(z))
+        return self._of_the_top(ops, z, learned)
 
 
 def _spline_map(

@@ -13,6 +13,7 @@ from calibrant.calibrators._binning import HistogramBinning, ScalingBinning
 from calibrant.calibrators._composite import Chain, CrossFitted
 from calibrant.calibrators._ensemble import EnsembleTemperature
 from calibrant.calibrators._isotonic import CentredIsotonic, Isotonic, Spline
+from calibrant.calibrators._kernel import KernelCalibration
 from calibrant.calibrators._linear import (
     Dirichlet,
     MatrixScaling,
@@ -44,6 +45,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "centred_isotonic": CentredIsotonic,
     "venn_abers": VennAbers,
     "spline": Spline,
+    "kernel": KernelCalibration,
 }
 """Every calibrator of predictions by its name on the command line."""
 WRAPPERS: tuple[type[Calibrator], ...] = (Chain, CrossFitted)

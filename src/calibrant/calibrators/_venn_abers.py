@@ -12,7 +12,7 @@ from calibrant._core.checks import InputError, check_count, check_seed, refuse
 from calibrant._scores import Scores
 from calibrant.calibrators._arguments import check_same_classes, check_scores
 from calibrant.calibrators._base import Calibrator
-from calibrant.calibrators._binning import ROUNDING
+from calibrant.calibrators._binning import EDGE_ROUNDING
 from calibrant.calibrators._columns import class_columns, distinct
 from calibrant.calibrators._folds import steady_folds
 from calibrant.calibrators._maps import check_map, normalised, probabilities
@@ -134,7 +134,7 @@ def _steps(x: Float64, hit: Float64, counts: Float64) -> Steps:
     count, total = (np.bincount(number, w).astype(np.float64) for w in (counts, counts * hit))
     high = np.append(with_label_one(count, total), 1.0)
     low = np.append(0.0, 1 - with_label_one(count[::-1], (count - total)[::-1])[::-1])
-    above, below = values * (1 + ROUNDING), values * (1 - ROUNDING)
+    above, below = values * (1 + EDGE_ROUNDING), values * (1 - EDGE_ROUNDING)
     edges = np.unique(np.concatenate([above, below]))
     return edges, low[_bins(edges, below)], high[_bins(edges, above)]
 
