@@ -10,6 +10,7 @@
 
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._binning import HistogramBinning, ScalingBinning
+from calibrant.calibrators._blend import Blend
 from calibrant.calibrators._composite import Chain, CrossFitted, out_of_fold
 from calibrant.calibrators._confidnet import ConfidNet
 from calibrant.calibrators._ensemble import EnsembleTemperature
@@ -28,12 +29,12 @@ from calibrant.calibrators._registry import CALIBRATORS, make_calibrator
 from calibrant.calibrators._selection import (
     AUTO,
     DEFAULT_FOLDS,
-    UNCALIBRATED,
     Selection,
     automatic,
     select_calibrator,
 )
 from calibrant.calibrators._temperature import TemperatureScaling
+from calibrant.calibrators._trials import UNCALIBRATED
 from calibrant.calibrators._trust_score import TrustScore
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "DEFAULT_FOLDS",
     "UNCALIBRATED",
     "Beta",
+    "Blend",
     "Calibrator",
     "Chain",
     "ConfidNet",

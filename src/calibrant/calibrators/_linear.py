@@ -15,11 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from calibrant._core.arrays import (
-    Float64,
-    Int,
-    fold_numbers,
-)
+from calibrant._core.arrays import Float64
 from calibrant._core.checks import (
     InputError,
     check_at_least,
@@ -28,9 +24,9 @@ from calibrant._core.checks import (
 )
 from calibrant.calibrators._affine_problem import Features, Penalty, Problem, row_losses
 from calibrant.calibrators._base import Calibrator
-from calibrant.calibrators._scores import label_logits, row_hash
+from calibrant.calibrators._folds import steady_folds
 from calibrant.calibrators._temperature import bounds_for, nll_temperature
-from calibrant.calibrators._tempered import Tempered, mean
+from calibrant.calibrators._tempered import mean
 from calibrant.predictions import Predictions
 
 # In units of K / N: a weak penalty on a diagonal that should be free.
@@ -126,7 +122,7 @@ def best_strength(
     Folds are fitted along the path from strong to weak, each from the last, until weaker is clearly
     worse. A strength other than the usual one must be clearly better.
     """
-    fold, distinct = _steady_folds(problem, seed)
+    fold, distinct = steady_folds(problem.p, problem.counts, PENALTY_FOLDS, seed)
     if distinct < 2 * PENALTY_FOLDS:
         return usual
     k = problem.num_classes
@@ -146,26 +142,6 @@ def best_strength(
         if strength < usual and _clearly_less(losses[best], losses[strength], counts):
             break
     return best if _clearly_less(losses[best], losses[usual], counts) else usual
-
-
-def _steady_folds(problem: Problem, seed: int) -> tuple[Int, int]:
-    """Folds by content, and how many distinct rows there are; -1 for rows that do not count.
-
-    Equal rows share a fold, so that a weight has the same effect as repeating the row; nor does the
-    order in which samples came matter.
-    """
-    p = problem.p
-    if p.belonging.codes is not None:
-        fold = fold_numbers(p.num_samples, PENALTY_FOLDS, seed, p.belonging.codes)
-        return np.where(problem.counts > 0, fold, -1), len(np.unique(p.belonging.codes))
-    keys = np.stack([row_hash(p), Tempered(p).top, label_logits(p), p.labels])
-    order = np.lexsort(keys)
-    order = order[problem.counts[order] > 0]
-    new = np.concatenate([[True], (np.diff(keys[:, order]) != 0).any(axis=0)])
-    distinct = int(new.sum())
-    fold = np.full(p.num_samples, -1)
-    fold[order] = fold_numbers(distinct, PENALTY_FOLDS, seed)[np.cumsum(new) - 1]
-    return fold, distinct
 
 
 def _clearly_less(a: Float64, b: Float64, counts: Float64) -> bool:

@@ -9,6 +9,7 @@ from calibrant._core.checks import check_seed, near_name, refuse
 from calibrant._core.options import check_option_names
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._binning import HistogramBinning, ScalingBinning
+from calibrant.calibrators._blend import Blend
 from calibrant.calibrators._composite import Chain, CrossFitted
 from calibrant.calibrators._ensemble import EnsembleTemperature
 from calibrant.calibrators._isotonic import Isotonic, Spline
@@ -36,6 +37,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "scaling_binning": ScalingBinning,
     "isotonic": Isotonic,
     "spline": Spline,
+    "blend": Blend,
 }
 """Every calibrator of predictions by its name on the command line."""
 WRAPPERS: tuple[type[Calibrator], ...] = (Chain, CrossFitted)
