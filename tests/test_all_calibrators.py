@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import re
 import tracemalloc
 import warnings
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from calibrant.calibrators import (
     CALIBRATORS,
     Beta,
     BiasCorrectedTemperature,
+    Blend,
     Calibrator,
     CentredIsotonic,
     Chain,
@@ -83,6 +85,11 @@ FACTORIES: dict[str, Callable[[], Calibrator]] = {
     "spline": Spline,
     "kernel": KernelCalibration,
     "kernel of classes": lambda: KernelCalibration(target="class"),
+    "blend": lambda: Blend(["temperature", VectorScaling(strength=1.0), "spline"], folds=3),
+    "blend, default members": Blend,
+    "blend of scalings": lambda: Blend(
+        [TemperatureScaling(), VectorScaling(strength=1.0)], folds=3
+    ),
     "chain": lambda: Chain([TemperatureScaling(), HistogramBinning(binning="mass")]),
     "chain of scalings": lambda: Chain([TemperatureScaling(), VectorScaling(strength=1.0)]),
     "cross-fitted": lambda: CrossFitted(VectorScaling(strength=1.0), folds=3),
@@ -95,13 +102,15 @@ FOLDABLE = [
     "matrix",
     "structured vector on logits",
     "chain of scalings",
+    "blend of scalings",
 ]
 
 
 # The search for the least soft ECE takes a third of the time of all fits; its map is that of the
-# other temperatures.
+# other temperatures. The default members of a blend have laws of their own.
+SLOW = re.compile(", soft|, default members")
 NAMES = [
-    pytest.param(name, marks=pytest.mark.slow) if ", soft" in name else name for name in FACTORIES
+    pytest.param(name, marks=pytest.mark.slow) if SLOW.search(name) else name for name in FACTORIES
 ]
 every = pytest.mark.parametrize("name", NAMES)
 
@@ -258,6 +267,7 @@ NLL_METHODS = [
     "structured matrix",
     "dirichlet",
     "chain of scalings",
+    "blend of scalings",
 ]
 
 
@@ -611,7 +621,14 @@ def test_probabilities_on_edges_agree_everywhere(num_classes: int, tmp_path: Pat
 
 
 # One of each kind of map; tracing one takes half a second.
-EXPORTED = ("temperature", "structured matrix", "histogram of classes", "isotonic", "cross-fitted")
+EXPORTED = (
+    "temperature",
+    "structured matrix",
+    "histogram of classes",
+    "isotonic",
+    "blend",
+    "cross-fitted",
+)
 
 
 @pytest.mark.parametrize(
@@ -855,6 +872,11 @@ BAD_PARAMETERS = [
     lambda: Chain([]),
     lambda: Chain(["temperature"]),
     lambda: CrossFitted("temperature"),
+    lambda: Blend([]),
+    lambda: Blend(["temprature"]),
+    lambda: Blend([1]),
+    lambda: Blend(["temperature", HistogramBinning(bins=0)]),
+    lambda: Blend(["temperature", "beta"], folds=1),
     lambda: CrossFitted(TemperatureScaling(), folds=1),
 ]
 

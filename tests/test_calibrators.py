@@ -702,7 +702,7 @@ def test_clear_faults_are_calibrated_without_errors_too() -> None:
     z, labels = np.eye(4)[np.arange(200) % 4] * math.log(3), np.arange(200) % 4
     p = Predictions(logits=z, labels=labels)
     found = automatic(p)
-    assert found.chosen == "beta"
+    assert found.chosen == "spline"
     confidence = found.calibrator.transform(p).confidence
     assert ((confidence > 0.9) & (confidence < 1 - 1e-3)).all()
 
@@ -717,8 +717,17 @@ def test_methods_left_out_for_their_cost_are_named(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(_candidates, "BY_SIZE", ((z.size - 1, every), (math.inf, quick)))
     found = automatic(p)
     assert {c.name for c in found.candidates} == {"none", *quick}
-    assert found.untried == ("vector", "structured_vector", "beta", "structured_matrix")
-    assert "take long: vector, structured_vector, beta, structured_matrix." in str(found)
+    assert found.untried == (
+        "vector",
+        "structured_vector",
+        "beta",
+        "spline",
+        "structured_matrix",
+        "blend",
+    )
+    assert "take long: vector, structured_vector, beta, spline, structured_matrix, blend." in str(
+        found
+    )
     assert select_calibrator(p, quick).untried == ()
 
 

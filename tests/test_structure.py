@@ -18,6 +18,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 # Where a word that is also the name of a metric means something else.
 OTHER_MEANINGS = {
     "calibrators/_selection.py": "criteria of the selection",
+    "calibrators/_trials.py": "criteria of the selection",
     "calibrators/_temperature.py": "objectives of the fit",
     "losses/__init__.py": "names of losses",
     "plots/_temperature.py": "labels of curves",

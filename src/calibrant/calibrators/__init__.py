@@ -11,6 +11,7 @@
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._bias_corrected import BiasCorrectedTemperature
 from calibrant.calibrators._binning import HistogramBinning, ScalingBinning
+from calibrant.calibrators._blend import Blend
 from calibrant.calibrators._composite import Chain, CrossFitted, out_of_fold
 from calibrant.calibrators._confidnet import ConfidNet
 from calibrant.calibrators._ensemble import EnsembleTemperature
@@ -31,12 +32,12 @@ from calibrant.calibrators._registry import CALIBRATORS, make_calibrator
 from calibrant.calibrators._selection import (
     AUTO,
     DEFAULT_FOLDS,
-    UNCALIBRATED,
     Selection,
     automatic,
     select_calibrator,
 )
 from calibrant.calibrators._temperature import TemperatureScaling
+from calibrant.calibrators._trials import UNCALIBRATED
 from calibrant.calibrators._trust_score import TrustScore
 from calibrant.calibrators._venn_abers import VennAbers
 
@@ -47,6 +48,7 @@ __all__ = [
     "UNCALIBRATED",
     "Beta",
     "BiasCorrectedTemperature",
+    "Blend",
     "Calibrator",
     "CentredIsotonic",
     "Chain",

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, overload
 
 import numpy as np
 
-from calibrant._core.arrays import Bool, Float, Float64, fold_numbers
+from calibrant._core.arrays import Bool, Float, Float64, Int, fold_numbers
 from calibrant._core.checks import check_folds, check_seed, refuse
 from calibrant.calibrators._arguments import put_together
 from calibrant.calibrators._base import Calibrator
@@ -152,8 +152,15 @@ def out_of_fold(
     """Each fold calibrated by a calibrator that saw only the others."""
     check_folds(folds, p.belonging.num_units(p.num_samples))
     fold = fold_numbers(p.num_samples, folds, seed, p.belonging.codes)
+    return in_folds(calibrator, p, weights, fold)
+
+
+def in_folds(
+    calibrator: Calibrator, p: Any, weights: Float64 | None, fold: Int
+) -> Predictions | Confidences:
+    """Out-of-fold predictions for given folds: one number per sample."""
     parts: list[tuple[Bool, Float]] = []
-    for number in range(folds):
+    for number in np.unique(fold):
         held = fold == number
         some = None if weights is None else weights[~held]
         fitted = calibrator.clone().fit_part(p.take(~held), some)
@@ -165,4 +172,5 @@ def out_of_fold(
     scores = put_together(parts)
     if isinstance(p, Confidences):
         return with_confidences(p, scores[:, 0].astype(np.float64))
-    return p.with_scores(calibrator.gives, scores)
+    calibrated: Predictions = p.with_scores(calibrator.gives, scores)
+    return calibrated

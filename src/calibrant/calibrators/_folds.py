@@ -1,4 +1,4 @@
-"""Folds that depend on the samples alone, not on how often or in which order they come."""
+"""Folds by content: independent of the order of the samples, and of weights against repetition."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ def steady_folds(p: Predictions, counts: Float64, folds: int, seed: int) -> tupl
     """Folds by content, and how many distinct rows there are; -1 for rows that do not count.
 
     Equal rows share a fold, so that a weight has the same effect as repeating the row; nor does the
-    order in which samples came matter. Clusters are never split.
+    order in which samples came matter. Clusters are never divided. With fewer distinct rows or
+    clusters than ``folds``, each is a fold.
     """
-    if p.belonging.codes is not None:
-        fold = fold_numbers(p.num_samples, folds, seed, p.belonging.codes)
-        return np.where(counts > 0, fold, -1), len(np.unique(p.belonging.codes))
+    codes = p.belonging.codes
+    if codes is not None:
+        distinct = len(np.unique(codes))
+        fold = fold_numbers(p.num_samples, min(folds, distinct), seed, codes)
+        return np.where(counts > 0, fold, -1), distinct
     keys = np.stack([row_hash(p), Tempered(p).top, label_logits(p), p.labels])
     order = np.lexsort(keys)
     order = order[counts[order] > 0]
     new = np.concatenate([[True], (np.diff(keys[:, order]) != 0).any(axis=0)])
     distinct = int(new.sum())
     fold = np.full(p.num_samples, -1)
-    fold[order] = fold_numbers(distinct, folds, seed)[np.cumsum(new) - 1]
+    fold[order] = fold_numbers(distinct, min(folds, distinct), seed)[np.cumsum(new) - 1]
     return fold, distinct

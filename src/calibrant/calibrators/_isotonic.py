@@ -197,6 +197,11 @@ class Spline(PiecewiseLinear):
         """The curve at these confidences."""
         return self._at(confidence)
 
+    def num_parameters(self) -> int:
+        """Heights of the spline at its knots; the map is kept at more points than that."""
+        self._need_fit()
+        return super().num_parameters() if "groups_" in vars(self) else self.knots
+
     def _learn_map(
         self, confidence: Float64, correct: Bool, weights: Float64 | None, least: float
     ) -> None:

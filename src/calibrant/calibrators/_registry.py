@@ -10,6 +10,7 @@ from calibrant._core.options import check_option_names
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._bias_corrected import BiasCorrectedTemperature
 from calibrant.calibrators._binning import HistogramBinning, ScalingBinning
+from calibrant.calibrators._blend import Blend
 from calibrant.calibrators._composite import Chain, CrossFitted
 from calibrant.calibrators._ensemble import EnsembleTemperature
 from calibrant.calibrators._isotonic import CentredIsotonic, Isotonic, Spline
@@ -46,6 +47,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "venn_abers": VennAbers,
     "spline": Spline,
     "kernel": KernelCalibration,
+    "blend": Blend,
 }
 """Every calibrator of predictions by its name on the command line."""
 WRAPPERS: tuple[type[Calibrator], ...] = (Chain, CrossFitted)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from calibrant._core.arrays import Float64, Int
 from calibrant._core.checks import (
-    CalibrationWarning,
     ConvergenceError,
-    InputError,
     check_choice,
     check_folds,
     check_seed,
@@ -25,15 +21,23 @@ from calibrant._core.checks import (
 from calibrant._core.formatting import aligned, show_error
 from calibrant.calibrators._arguments import check_predictions
 from calibrant.calibrators._base import Calibrator
-from calibrant.calibrators._candidates import default_candidates, left_out, note_of_untried
-from calibrant.calibrators._composite import out_of_fold
-from calibrant.calibrators._plain import as_binary
+from calibrant.calibrators._blend import Blend
+from calibrant.calibrators._candidates import (
+    blend_members,
+    default_candidates,
+    left_out,
+    note_of_untried,
+)
 from calibrant.calibrators._temperature import TemperatureScaling
+from calibrant.calibrators._trials import (
+    UNCALIBRATED,
+    CandidateTrial,
+    Criterion,
+    TrialData,
+    pools_others,
+)
 from calibrant.predictions import Confidences, Predictions
 
-Criterion = Literal["nll", "brier"]
-#: Name of "no calibrator" in tables and study files.
-UNCALIBRATED = "none"
 #: Method that selects a calibrator.
 AUTO = "auto"
 #: Number of folds of cross-fitting where none is given.
@@ -47,7 +51,7 @@ class CandidateResult:
     """Out-of-fold result of one candidate, and its verdict.
 
     ``loss`` is the mean loss, ``behind`` its excess over the lowest, and ``error`` the standard
-    error of that paired difference.
+    error of that paired difference. ``parameters`` of a blend are its weights.
     """
 
     name: str
@@ -103,7 +107,10 @@ def select_calibrator(
 
     Each candidate is cross-fitted; penalties that it selects itself are selected once, on all
     samples. Among those whose loss is within ``standard_errors`` of the best (the standard error of
-    the paired difference), the one with the fewest parameters is chosen.
+    the paired difference), the one with the fewest parameters is chosen. A blend pools the other
+    candidates with weights from their out-of-fold predictions, and is judged on each fold with
+    weights from the other folds. Its parameters are its weights alone: averaging members makes them
+    less variable, not more.
 
     The model is left uncalibrated unless there is clear evidence against it. A candidate without an
     optimum inside its bounds, such as temperature scaling when every prediction is correct, is
@@ -118,11 +125,13 @@ def select_calibrator(
         Predictions for samples that the model was not trained on.
     candidates
         Names from ``CALIBRATORS``, calibrators, or calibrators by name. The default tries
-        temperature, ensemble temperature, vector, structured vector and beta scaling, and up to 200
-        classes structured matrix scaling; of more than 300,000 scores only the first four, of more
-        than 5 million the first two (``Selection.untried`` names the others); of confidences alone
-        temperature, Platt and beta scaling and isotonic regression. The uncalibrated model
-        (``"none"``) is always a candidate.
+        temperature, ensemble temperature, vector, structured vector and beta scaling, a spline, up
+        to 200 classes structured matrix scaling, and the blend of the default members of ``Blend``
+        among them; of more than 300,000 scores no beta and matrix scaling, of more than 5 million
+        only the first two (``Selection.untried`` names the others); of confidences alone
+        temperature, Platt and beta scaling, isotonic regression and their blend. The uncalibrated
+        model (``"none"``) is always a candidate. ``"blend"`` or ``Blend()`` without members pools
+        other candidates; a blend with members is fitted and judged like any calibrator.
     criterion
         ``"nll"`` or ``"brier"``.
     folds, seed
@@ -140,10 +149,15 @@ def select_calibrator(
     if not is_number(standard_errors) or not standard_errors >= 0:
         rule, got = "must be at least 0", f"got {standard_errors!r}"
         raise refuse("standard_errors", rule, got, "Try standard_errors=1.")
-    trials = []
+    trials: list[CandidateTrial] = []
     entries = _entries(candidates, p)
+    keep, pooled = any(map(pools_others, entries.values())), None
+    if candidates is None:
+        pooled = blend_members(p)
+    data = TrialData(p, criterion, folds, seed, keep, pooled)
     for number, (name, calibrator) in enumerate(entries.items()):
-        trials.append(_try(name, calibrator, p, criterion, folds, seed))
+        others = trials if pools_others(calibrator) else None
+        trials.append(data.attempt(name, calibrator, others))
         if progress:
             progress(number + 1, len(entries))
     selection = _choose(trials, criterion, standard_errors)
@@ -165,14 +179,15 @@ def automatic(
 
 
 def _entries(candidates: Any, p: Predictions | Confidences) -> dict[str, Calibrator]:
-    """Calibrators by name, "none" first."""
+    """Calibrators by name, "none" first, and last what pools the others."""
     from calibrant.calibrators import CALIBRATORS
 
     if candidates is None:
         candidates = default_candidates(p)
     entries: dict[str, Calibrator] = {UNCALIBRATED: TemperatureScaling(temperature=1.0)}
     if isinstance(candidates, Mapping):
-        return entries | {str(name): _checked(c) for name, c in candidates.items()}
+        entries |= {str(name): _checked(c) for name, c in candidates.items()}
+        return dict(sorted(entries.items(), key=lambda entry: pools_others(entry[1])))
     for candidate in candidates:
         if isinstance(candidate, str):
             if candidate not in CALIBRATORS:
@@ -181,7 +196,7 @@ def _entries(candidates: Any, p: Predictions | Confidences) -> dict[str, Calibra
             entries[candidate] = CALIBRATORS[candidate]()
         else:
             entries[repr(_checked(candidate))] = candidate
-    return entries
+    return dict(sorted(entries.items(), key=lambda entry: pools_others(entry[1])))
 
 
 def _checked(candidate: Any) -> Calibrator:
@@ -191,71 +206,9 @@ def _checked(candidate: Any) -> Calibrator:
     return candidate
 
 
-@dataclass(frozen=True)
-class _Trial:
-    """``losses`` of the independent units: samples, or clusters; ``shares`` are their sizes.
-
-    ``each`` are the losses of the samples themselves, and ``unit`` says which cluster each is of.
-    """
-
-    name: str
-    calibrator: Calibrator
-    losses: Float64 | None
-    fault: str = ""
-    shares: Float64 | float = 1.0
-    each: Float64 | None = None
-    unit: Int | None = None
-
-
-def _try(
-    name: str,
-    calibrator: Calibrator,
-    p: Predictions | Confidences,
-    criterion: Criterion,
-    folds: int,
-    seed: int,
-) -> _Trial:
-    """Fit a candidate out of fold and on all samples; a failed fit is a verdict, not an error."""
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", CalibrationWarning)
-            share = None if p.weights is None else p.weights / p.weights.mean()
-            fitted = calibrator.clone().fit_part(p, share)
-            unbounded = bool(caught)
-            held_out = out_of_fold(fitted.settled(), p, share, folds, seed)
-    except (ConvergenceError, InputError) as error:
-        return _Trial(name, calibrator, None, f"rejected: the fit failed ({error})")
-    seen = as_binary(held_out) if isinstance(held_out, Confidences) else held_out
-    losses = -seen.label_log_prob if criterion == "nll" else seen.brier_terms
-    if unbounded:
-        return _Trial(name, fitted, None, "rejected: no optimum inside its bounds")
-    note = "; no optimum inside its bounds in some folds" if caught else ""
-    if not np.isfinite(losses).all():
-        count = int((~np.isfinite(losses)).sum())
-        return _Trial(name, fitted, None, f"rejected: gives probability 0 to {count:,} labels")
-    return _Trial(name, fitted, *_by_unit(p, losses, note), losses, p.belonging.codes)
-
-
-def _by_unit(
-    p: Predictions | Confidences, losses: Float64, note: str
-) -> tuple[Float64, str, Float64 | float]:
-    """Losses by cluster and with sampling weights, scaled so that their mean is the weighted mean.
-
-    With them the size of each unit relative to the mean.
-    """
-    codes, weights = p.belonging.codes, p.weights
-    if codes is None and weights is None:
-        return np.asarray(losses), note, 1.0
-    unit = np.arange(p.num_samples) if codes is None else codes
-    size = np.bincount(unit, weights)
-    return (
-        np.bincount(unit, losses if weights is None else losses * weights) / size.mean(),
-        note,
-        size / size.mean(),
-    )
-
-
-def _choose(trials: list[_Trial], criterion: Criterion, standard_errors: float) -> Selection:
+def _choose(
+    trials: list[CandidateTrial], criterion: Criterion, standard_errors: float
+) -> Selection:
     sound = [t for t in trials if t.losses is not None]
     if not sound:
         faults = "; ".join(f"{t.name} {t.fault}" for t in trials)
@@ -281,7 +234,7 @@ def _choose(trials: list[_Trial], criterion: Criterion, standard_errors: float) 
     return Selection(chosen.name, chosen.calibrator, criterion, tuple(candidates))
 
 
-def _clear_of_doubt(sound: list[_Trial], criterion: Criterion) -> list[_Trial]:
+def _clear_of_doubt(sound: list[CandidateTrial], criterion: Criterion) -> list[CandidateTrial]:
     """The uncalibrated model first, then the candidates that are clearly better."""
     before = next((t for t in sound if t.name == UNCALIBRATED), None)
     if before is None:  # its loss is infinite
@@ -289,7 +242,7 @@ def _clear_of_doubt(sound: list[_Trial], criterion: Criterion) -> list[_Trial]:
     return [t for t in sound if t is before or _evidence(t, before, criterion) >= EVIDENCE]
 
 
-def _evidence(trial: _Trial, before: _Trial, criterion: Criterion) -> float:
+def _evidence(trial: CandidateTrial, before: CandidateTrial, criterion: Criterion) -> float:
     """Evidence for a candidate against the uncalibrated model, in nats.
 
     The logarithm of a product whose factors have a mean of at most 1 if the model is right (an
@@ -306,7 +259,7 @@ def _evidence(trial: _Trial, before: _Trial, criterion: Criterion) -> float:
     return float(factors.sum()) * _samples_in_cluster(trial, before)
 
 
-def _samples_in_cluster(trial: _Trial, before: _Trial) -> float:
+def _samples_in_cluster(trial: CandidateTrial, before: CandidateTrial) -> float:
     """How many independent samples a cluster is worth for the gain of a candidate, at least 1.
 
     The mean size of a cluster divided by the design effect: the variance of the gain's mean by
@@ -325,13 +278,13 @@ def _samples_in_cluster(trial: _Trial, before: _Trial) -> float:
     return max(len(gain) / clusters / cautious, 1.0)
 
 
-def _is_level(trial: _Trial, best: _Trial, standard_errors: float) -> bool:
+def _is_level(trial: CandidateTrial, best: CandidateTrial, standard_errors: float) -> bool:
     """Whether a candidate is indistinguishable from the best."""
     behind, error = _behind(trial.losses, best.losses)
     return trial is best or behind <= standard_errors * error
 
 
-def _mean(trial: _Trial) -> float:
+def _mean(trial: CandidateTrial) -> float:
     return math.nan if trial.losses is None else float(trial.losses.mean())
 
 
@@ -341,14 +294,19 @@ def _behind(losses: Any, best: Any) -> tuple[float, float]:
     return float(difference.mean()), float(difference.std() / math.sqrt(len(difference)))
 
 
-def _size(trial: _Trial) -> int:
+def _size(trial: CandidateTrial) -> int:
     if trial.name == UNCALIBRATED or not trial.calibrator.is_fitted:
         return 0
-    return trial.calibrator.num_parameters()
+    c = trial.calibrator
+    return len(c.used()) if isinstance(c, Blend) else c.num_parameters()
 
 
 def _verdict(
-    trial: _Trial, chosen: _Trial, best: _Trial, clear: list[_Trial], level: list[_Trial]
+    trial: CandidateTrial,
+    chosen: CandidateTrial,
+    best: CandidateTrial,
+    clear: list[CandidateTrial],
+    level: list[CandidateTrial],
 ) -> str:
     if trial.losses is None:
         return trial.fault
@@ -366,7 +324,7 @@ def _verdict(
     return f"rejected: worse{trial.fault}"
 
 
-def _reason(chosen: _Trial, best: _Trial, clear: list[_Trial]) -> str:
+def _reason(chosen: CandidateTrial, best: CandidateTrial, clear: list[CandidateTrial]) -> str:
     if clear == [chosen] and chosen.name == UNCALIBRATED:
         return "these samples do not show that calibration helps"
     return "the best" if chosen is best else "as good as the best, and simpler"
