@@ -57,11 +57,13 @@ HOW_TO = (
     "docs/shift.md",
 )
 
-# They write whole reports, so ``make test`` runs only the README and the other pages.
+# They write whole reports, so ``make test`` leaves them out.
 LONG = ("docs/quickstart.md", "docs/report.md", "docs/cli.md", "docs/language_models.md")
-every = pytest.mark.parametrize(
-    "page", [pytest.param(p, marks=pytest.mark.slow) if p in LONG else p for p in PAGES]
-)
+
+
+def every_page_but(*slow: str) -> pytest.MarkDecorator:
+    pages = [pytest.param(p, marks=pytest.mark.slow) if p in slow else p for p in PAGES]
+    return pytest.mark.parametrize("page", pages)
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -69,7 +71,7 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
 
 
-@every
+@every_page_but(*LONG)
 def test_python_blocks_run(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     code = compile("\n".join(blocks(page, "python")), page, "exec")
@@ -79,7 +81,7 @@ def test_python_blocks_run(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plt.close("all")
 
 
-@every
+@every_page_but(*LONG, "README.md")
 def test_shell_blocks_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("src", "docs"):
