@@ -6,6 +6,7 @@ and "higher" are said only where the interval excludes 0.
 
 from __future__ import annotations
 
+import csv
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
@@ -97,6 +98,14 @@ def networks(
     return differ(one, two, scale)
 
 
+def on_a_tail(a: str, b: str) -> Difference:
+    """NLL of one method minus another over networks whose class frequencies changed."""
+    with (FOLDER / "label_shift_networks.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    one, two = ({row["network"]: float(row[name]) for row in rows} for name in (a, b))
+    return differ(one, two)
+
+
 def after_the_same_calibrator(method: str) -> str:
     """Losses whose NLL after a calibrator differs from that of cross-entropy after the same."""
     parts = []
@@ -170,6 +179,7 @@ def advice() -> str:
     binary = networks("ece", "structured_vector", "temperature", top_only=True, scale=100)
     levels = networks("auroc", "histogram", "none", scale=100)
     scaled = networks("auroc", "scaling_binning", "none", scale=100)
+    tail, refit = on_a_tail("em", "validation"), on_a_tail("em", "refit")
     plain, ts = (CE, "none"), (CE, "TS")
     rows = [
         [
@@ -207,7 +217,15 @@ def advice() -> str:
             f"{on(IMAGES, 'ece', ('mixup', 'none'), plain, 1, 100)}",
         ],
         [
-            "the data will change after training",
+            "class frequencies will change, samples of a class will not",
+            "–",
+            "`label_shift` on unlabelled scores ([how to](shift.md))",
+            f"NLL on a long tail of {tail.count} networks: `label_shift` minus calibration on "
+            f"samples with the old frequencies {tail.shown(3)}; minus a fit to labels of the "
+            f"tail {refit.shown(3)}",
+        ],
+        [
+            "samples will look different: corruption, another source",
             "`cross_entropy`",
             "`temperature`",
             f"ECE of cross-entropy in points, scaled minus as trained, corrupted: "
@@ -215,7 +233,7 @@ def advice() -> str:
             f"{under_shift('ece', ts, plain, 'natural')}. Focal loss without calibration minus "
             f"cross-entropy with it, corrupted: "
             f"{under_shift('ece', ('focal', 'none'), ts, 'corrupted')}. **Nothing we tried makes "
-            f"the error small**",
+            f"the error small**, and nothing without labels corrects it",
         ],
         [
             "you have two classes, or only confidences",

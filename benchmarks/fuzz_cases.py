@@ -62,6 +62,8 @@ def case(number: int, seed: int, base: Base, folder: Path) -> list[str]:
         calibrate_case,
         json_case,
         json_case,
+        shift_case,
+        monitor_case,
         report_case,
         predict_case,
         train_case,
@@ -204,6 +206,28 @@ def json_case(base: Base, folder: Path, rng: random.Random) -> list[str]:
         "--replicates",
         "20",
     ]
+
+
+def shift_case(base: Base, folder: Path, rng: random.Random) -> list[str]:
+    files = [base.folder / "p.npz", hostile_predictions(base, folder, rng)]
+    rng.shuffle(files)
+    outputs = ["--out", str(folder / "o.npz"), "--save", str(folder / "c.json")]
+    return ["shift", *map(str, files), "--replicates", "20", *outputs, *options(rng)]
+
+
+def monitor_case(base: Base, folder: Path, rng: random.Random) -> list[str]:
+    sound, state = base.folder / "p.npz", folder / "m.json"
+    if rng.random() < 0.3:
+        bad = hostile_predictions(base, folder, rng)
+        return ["monitor", str(bad), "--reference", str(sound), "--state", str(state)]
+    if rng.random() < 0.1:
+        state = special(folder, "m.json", rng)
+    else:
+        value = json.loads((base.folder / "monitor.json").read_bytes())
+        for _ in range(rng.choice([1, 1, 3])):
+            value = damage_json(value, rng)
+        state.write_bytes(json_text(value, rng))
+    return ["monitor", str(sound), "--state", str(state)]
 
 
 def report_case(base: Base, folder: Path, rng: random.Random) -> list[str]:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import fuzz_texts
 from calibrant import MultiLabel, Predictions
 from calibrant.data import Dataset
+from calibrant.streaming import Monitor
 from fuzz_damage import (
     HOSTILE_JSON,
     STUDY,
@@ -103,6 +104,9 @@ class Base:
             labels=rng.integers(0, 3, (4, 5, 4)),
         )
         self._calibrators(sound, rng)
+        monitor = Monitor(sound)
+        monitor.update(sound)
+        monitor.save(self.folder / "monitor.json")
 
     def _calibrators(self, sound: Predictions, rng: np.random.Generator) -> None:
         from calibrant.calibrators import CALIBRATORS, MultiLabelCalibrator, TrustScore

@@ -1,7 +1,9 @@
 """Class frequencies of unlabelled data: simulations with known ones, and real networks.
 
-    python benchmarks/label_shift.py simulate         # into evidence/label_shift_simulations.csv
+    python benchmarks/label_shift.py simulate [CASE]  # into evidence/label_shift_simulations.csv
     python benchmarks/label_shift.py networks FOLDER  # into evidence/label_shift_networks.csv
+    python benchmarks/label_shift.py natural FOLDER   # into evidence/label_shift_natural.csv
+    python benchmarks/label_shift.py assumption FOLDER # into evidence/label_shift_assumption.csv
     python benchmarks/label_shift.py tables           # the tables of docs/shift.md
 
 *simulate*: the score of the true class is raised by d, logits are twice the log-likelihood ratios
@@ -12,6 +14,12 @@ class and half of the noise.
 *networks*: half of each test set is the validation set; the other half is thinned to a long tail
 (ten to one, classes in random order), and halved into the target and samples to judge on. "refit"
 is bias-corrected temperature scaling fitted to the labels of the target.
+
+*natural*: the validation set is the test set, the target half of a set of photographs from another
+source, in seven of the ten classes: samples look different, and class frequencies differ too.
+
+*assumption*: how often the test of the assumption is wrong in simulations where only frequencies
+moved, and what it says of those photographs.
 """
 
 from __future__ import annotations
@@ -31,6 +39,8 @@ from common import DOCS, ROOT, fill, markdown
 
 SIMULATIONS = ROOT / "evidence" / "label_shift_simulations.csv"
 NETWORKS = ROOT / "evidence" / "label_shift_networks.csv"
+NATURAL = ROOT / "evidence" / "label_shift_natural.csv"
+ASSUMPTION = ROOT / "evidence" / "label_shift_assumption.csv"
 PAGE = DOCS / "shift.md"
 # Data sets per line whose intervals, and whose tests, are counted.
 DRAWS, REPLICATES = 100, 100
@@ -77,22 +87,31 @@ def priors(k: int) -> dict[str, np.ndarray]:
     return {"same": np.full(k, 1 / k), "tail": tail / tail.sum(), "gone": gone / gone.sum()}
 
 
-def simulate() -> None:
-    """Coverage of the intervals and alarms of the test, over populations and methods."""
-    rows = []
-    for case, (k, *sizes, distance, kind) in CASES.items():
+def sets(
+    case: str, prior: np.ndarray, seed: tuple[int, ...]
+) -> tuple[Predictions, Scores, np.ndarray | None]:
+    """Validation samples with equal class frequencies, a target with others, and its clusters."""
+    (k, size, target, *how), rng = CASES[case], np.random.default_rng(seed)
+    z, labels, own = population(rng, priors(k)["same"], size, *how)
+    u, _, theirs = population(rng, prior, target, *how)
+    return Predictions(logits=z, labels=labels, clusters=own), Scores(logits=u), theirs
+
+
+def simulate(cases: list[str]) -> None:
+    """Coverage of the intervals and alarms of the test; lines that the file has are kept."""
+    names = ("case", "prior", "method")
+    done = {tuple(row[name] for name in names) for row in read(SIMULATIONS)}
+    for case in cases or CASES:
+        k, *sizes, _, _ = CASES[case]
         for moved, prior in priors(k).items():
-
-            def sets(rng: np.random.Generator) -> tuple[Predictions, Scores, np.ndarray | None]:
-                z, labels, own = population(rng, priors(k)["same"], sizes[0], distance, kind)
-                u, _, theirs = population(rng, prior, sizes[1], distance, kind)
-                return Predictions(logits=z, labels=labels, clusters=own), Scores(logits=u), theirs
-
-            alarms = np.mean([alarm(*sets(np.random.default_rng(d))) for d in range(TEST_DRAWS)])
-            for method in ("em", "bbse"):
+            methods = [m for m in ("em", "bbse") if (case, moved, m) not in done]
+            if not methods:
+                continue
+            alarms = np.mean([alarm(*sets(case, prior, (d,))) for d in range(TEST_DRAWS)])
+            for method in methods:
                 inside, errors = [], []
                 for draw in range(DRAWS):
-                    p, target, clusters = sets(np.random.default_rng((2026, draw)))
+                    p, target, clusters = sets(case, prior, (2026, draw))
                     how = {"method": method, "replicates": REPLICATES, "seed": draw}
                     found = label_shift(p, target, clusters=clusters, **how)
                     inside.append((found.low <= prior + 1e-12) & (prior <= found.high + 1e-12))
@@ -103,9 +122,8 @@ def simulate() -> None:
                 row |= {"least coverage": f"{100 * np.mean(inside, axis=0).min():.1f}"}
                 row |= {"error": f"{100 * np.mean(errors):.2f}"}
                 row |= {"test draws": TEST_DRAWS, "alarms": f"{100 * alarms:.1f}"}
-                rows.append(row)
-                print(rows[-1], flush=True)
-    write(SIMULATIONS, rows)
+                print(row, flush=True)
+                append(SIMULATIONS, row)
 
 
 def alarm(p: Predictions, target: Scores, clusters: np.ndarray | None) -> bool:
@@ -121,7 +139,18 @@ def write(path: Path, rows: list[dict[str, object]]) -> None:
         writer.writerows(rows)
 
 
+def append(path: Path, row: dict[str, object]) -> None:
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, list(row), lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerow(row)
+
+
 def read(path: Path) -> list[dict[str, str]]:
+    if not path.exists():
+        return []
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
 
@@ -140,27 +169,54 @@ def judged(p: Predictions, seed: int) -> Iterator[tuple[str, float]]:
     rng = np.random.default_rng(seed)
     validation, pool = p.split(0.5, seed=seed)
     tail = pool.take(thinned(pool.labels, rng))
-    target, test = tail.split(0.5, seed=seed)
-    plain = BiasCorrectedTemperature().fit(validation)
+    yield from compared(validation, *tail.split(0.5, seed=seed))
+
+
+def compared(
+    validation: Predictions, target: Predictions, test: Predictions
+) -> Iterator[tuple[str, float]]:
+    """NLL of every method on ``test``, which is like the target."""
     unlabelled = Scores(logits=target.logits)
     made = {
         method: label_shift(validation, unlabelled, method=method, replicates=20).calibrator
         for method in ("em", "bbse")
     }
-    made |= {"validation": plain, "refit": BiasCorrectedTemperature().fit(target)}
+    made["validation"] = BiasCorrectedTemperature().fit(validation)
+    made["refit"] = BiasCorrectedTemperature().fit(target)
     yield "none", metrics.nll(test)
     for name, calibrator in made.items():
         yield name, metrics.nll(calibrator.transform(test))
+
+
+def read_network(path: Path) -> Predictions:
+    with np.load(path) as data:
+        return Predictions(logits=data["logits"].astype(np.float32), labels=data["labels"])
+
+
+def natural(folder: Path) -> None:
+    """Networks that were also run on photographs from another source."""
+    rows = []
+    for path in sorted(folder.glob("cifar10_*_shift.npz")):
+        shifted = read_network(path)
+        validation = read_network(path.with_name(path.name.replace("_shift", "_test")))
+        found: dict[str, list[float]] = {}
+        for seed in range(SEEDS):
+            for name, value in compared(validation, *shifted.split(0.5, seed=seed)):
+                found.setdefault(name, []).append(value)
+        name = path.stem.removesuffix("_shift")
+        row = {"network": name, "classes": shifted.num_classes, "seeds": SEEDS}
+        rows.append(row | {method: f"{np.mean(found[method]):.4f}" for method in METHODS})
+        print(rows[-1], flush=True)
+    write(NATURAL, rows)
 
 
 def networks(folder: Path) -> None:
     """Every network of CIFAR-10 and CIFAR-100 with logits of the whole test set."""
     rows = []
     for path in sorted(folder.glob("cifar10*_*.npz")):
-        with np.load(path) as data:
-            if "logits" not in data or path.stem.endswith(("_shift", "_val")):
-                continue
-            p = Predictions(logits=data["logits"].astype(np.float32), labels=data["labels"])
+        if path.stem.endswith(("_shift", "_val", "_probs")):
+            continue
+        p = read_network(path)
         found: dict[str, list[float]] = {}
         for seed in range(SEEDS):
             for name, value in judged(p, seed):
@@ -177,6 +233,42 @@ def networks(folder: Path) -> None:
         )
         print(rows[-1], flush=True)
     write(NETWORKS, rows)
+
+
+def assumption(folder: Path) -> None:
+    """The test of the assumption, where it does not hold and where it does; lines are kept."""
+    done = {(row["data"], row["prior"]) for row in read(ASSUMPTION)}
+    for path in sorted(folder.glob("cifar10_*_shift.npz")):
+        if (path.stem, "natural") not in done:
+            validation = read_network(path.with_name(path.name.replace("_shift", "_test")))
+            target = Scores(logits=read_network(path).logits)
+            found = label_shift(validation, target, replicates=REPLICATES)
+            alarms = int(found.assumption_p_value <= 0.05)
+            row = {"data": path.stem, "prior": "natural", "draws": 1, "alarms": alarms}
+            append(ASSUMPTION, row)
+    for case in ("K = 5", "K = 5, clusters of 5"):
+        for moved, prior in priors(CASES[case][0]).items():
+            if (case, moved) in done:
+                continue
+            alarms = 0
+            for draw in range(DRAWS):
+                p, target, clusters = sets(case, prior, (3, draw))
+                found = label_shift(p, target, clusters=clusters, replicates=REPLICATES)
+                alarms += int(found.assumption_p_value <= 0.05)
+            append(ASSUMPTION, {"data": case, "prior": moved, "draws": DRAWS, "alarms": alarms})
+
+
+def assumption_words() -> str:
+    rows = read(ASSUMPTION)
+    held = [row for row in rows if row["prior"] != "natural"]
+    broken = [row for row in rows if row["prior"] == "natural"]
+    false, draws = (sum(int(row[name]) for row in held) for name in ("alarms", "draws"))
+    true = sum(int(row["alarms"]) for row in broken)
+    return (
+        f"The test of the assumption rejects it at the 5 % level on {true} of these {len(broken)} "
+        f"networks, and in {100 * false / draws:.1f} % of {draws:,} simulated data sets in which "
+        "only class frequencies moved."
+    )
 
 
 def networks_table() -> str:
@@ -199,6 +291,19 @@ def networks_table() -> str:
         f"changes by {100 * gains.max():+.1f} to {100 * gains.min():+.1f} %."
     )
     return f"{markdown(head, lines)}\n\n{words}"
+
+
+def natural_table() -> str:
+    rows = read(NATURAL)
+    lines = [[f"`{r['network']}`", *(f"{float(r[m]):.3f}" for m in METHODS)] for r in rows]
+    gaps = [float(row["em"]) / float(row["refit"]) - 1 for row in rows]
+    worse = sum(float(row["em"]) > float(row["validation"]) for row in rows)
+    words = (
+        f"EM stays {100 * min(gaps):.0f} to {100 * max(gaps):.0f} % above the refit with labels, "
+        f"and is worse than no correction on {worse} of {len(rows)} networks."
+    )
+    table = markdown(["network", *METHODS.values()], lines)
+    return f"{table}\n\n{words} {assumption_words()}"
 
 
 def simulations_table() -> str:
@@ -235,15 +340,23 @@ def simulations_table() -> str:
 
 def blocks() -> dict[str, str]:
     """The text of every marked part of the page."""
-    return {"networks": networks_table(), "simulations": simulations_table()}
+    return {
+        "networks": networks_table(),
+        "natural": natural_table(),
+        "simulations": simulations_table(),
+    }
 
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["simulate"]:
-            simulate()
+        case ["simulate", *cases]:
+            simulate(cases)
         case ["networks", folder]:
             networks(Path(folder))
+        case ["natural", folder]:
+            natural(Path(folder))
+        case ["assumption", folder]:
+            assumption(Path(folder))
         case ["tables"]:
             for name, text in blocks().items():
                 fill(PAGE, name, text)

@@ -287,6 +287,28 @@ def test_alarms_where_nothing_moved() -> None:
         assert alarms <= 18
 
 
+def test_other_changes_are_told_from_class_frequencies() -> None:
+    p, (z, _) = validation(1000), drawn([0.7, 0.2, 0.1], 1000, 2)
+    held = label_shift(p, Scores(logits=z), replicates=50)
+    assert held.assumption_p_value > 0.05
+    assert "Class frequencies alone" not in str(held)
+    broken = label_shift(p, Scores(logits=z / 2), replicates=50)  # scores are not what they were
+    assert broken.assumption_p_value < 0.001
+    assert broken.unexplained < -0.02
+    assert "Class frequencies alone do not explain it" in str(broken)
+
+
+def test_the_unexplained_gap_by_hand() -> None:
+    p, (z, _) = validation(200), drawn([0.7, 0.2, 0.1], 100, 2)
+    found = label_shift(p, Scores(logits=z), replicates=20)
+    plain = BiasCorrectedTemperature().fit(p)
+    known = sum(
+        found.prior[k] * plain.transform(p.take(p.labels == k)).confidence.mean() for k in range(3)
+    )
+    want = plain.transform(Scores(logits=z)).confidence.mean() - known
+    assert found.unexplained == pytest.approx(want, abs=1e-9)
+
+
 # --- texts, files, refusals -------------------------------------------------------------------
 
 
@@ -407,6 +429,12 @@ def test_the_command(folder: Path) -> None:
     data = json.loads(call("shift", *files[:2], "--replicates", "50", "--json").stdout)
     assert data == {"written": [], **found.to_dict()}
     assert "bbse" in call("shift", *files[:2], "--method", "bbse", "--json").stdout
+    for ending in ("npz", "csv"):  # labels of the target are not looked at
+        told = folder / f"told.{ending}"
+        labels = np.arange(200) % 3
+        Predictions(logits=target.logits, labels=labels, classes=p.classes).save(told)
+        again = json.loads(call("shift", files[0], told, "--replicates", "50", "--json").stdout)
+        assert again["classes"] == data["classes"]
 
 
 def test_the_command_reads_clusters_of_both_files(folder: Path) -> None:

@@ -55,6 +55,7 @@ HOW_TO = (
     "docs/segmentation.md",
     "docs/multilabel.md",
     "docs/shift.md",
+    "docs/monitor.md",
 )
 
 # They write whole reports, so ``make test`` leaves them out.

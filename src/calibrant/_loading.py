@@ -75,7 +75,9 @@ def load_unlabelled(path: str | Path, **options: Any) -> tuple[Scores, NDArray[A
     named = ("label_column", "group_columns", "ignore_index")
     wanted = {name: value for name, value in options.items() if name not in named}
     columns, _ = read_columns(path, None, wanted, need_labels=False)
-    arguments = columns.arguments(path, ("logits", "probs"), belonging=False)
+    labels = tuple(name for name in ("labels",) if name in columns.arrays)
+    arguments = columns.arguments(path, ("logits", "probs", *labels), belonging=False)
+    arguments.pop("labels", None)
     p = Scores(**arguments, classes=columns.classes, meta=columns.meta)
     return p, columns.arrays.get(CLUSTERS)
 

@@ -18,6 +18,7 @@ from calibrant.cli import (
     _data,
     _decompose,
     _measure,
+    _monitor,
     _papers,
     _report,
     _shift,
@@ -57,7 +58,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Calibration of classifiers: measure, compare, calibrate, train.",
 )
-for part in (_measure, _decompose, _calibrate, _shift, _report, _train, _data, _study, _papers):
+for part in (
+    _measure,
+    _decompose,
+    _calibrate,
+    _shift,
+    _monitor,
+    _report,
+    _train,
+    _data,
+    _study,
+    _papers,
+):
     app.add_typer(part.app)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -49,6 +50,10 @@ class LabelShift:
     of the hypothesis that no class frequency moved. ``calibrator`` maps the model's scores to
     probabilities in the target; it is saved and exported like any other. It corrects for
     ``shrinkage * source_prior + (1 - shrinkage) * prior``: 1 means no correction at all.
+    ``unexplained`` is how far the mean confidence of the target is from that of validation samples
+    weighted to its class frequencies, and ``assumption_p_value`` that of the hypothesis that this
+    is chance: a small one says that more than class frequencies changed. A large one proves
+    nothing, because changes that leave the mean confidence as it was are not seen.
     """
 
     method: str
@@ -62,6 +67,8 @@ class LabelShift:
     num_validation: int
     num_target: int
     shrinkage: float
+    unexplained: float
+    assumption_p_value: float
     calibrator: BiasCorrectedTemperature
 
     @property
@@ -89,11 +96,20 @@ class LabelShift:
 
     @property
     def verdict(self) -> str:
-        """What the test says, in a sentence."""
+        """What the tests say."""
         p = show_p_equation(self.p_value)
-        if self.p_value < ALPHA:
-            return f"The scores of the target differ from those of the validation samples: {p}."
-        return f"Nothing shows that the class frequencies moved: {p}."
+        if self.p_value >= ALPHA:
+            words = f"Nothing shows that the class frequencies moved: {p}."
+        else:
+            words = f"The scores of the target differ from those of the validation samples: {p}."
+        if self.assumption_p_value >= ALPHA:
+            return words
+        gap = show(self.unexplained, percent=True, signed=True)
+        chance = show_p_equation(self.assumption_p_value)
+        return (
+            f"{words} Class frequencies alone do not explain it: the mean confidence differs by "
+            f"another {gap} ({chance}). The correction is not valid; get labels of the target."
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -105,6 +121,8 @@ class LabelShift:
             "statistic": json_number(self.statistic),
             "p_value": json_number(self.p_value),
             "shrinkage": self.shrinkage,
+            "unexplained": self.unexplained,
+            "assumption_p_value": json_number(self.assumption_p_value),
             "level": self.level,
             "classes": [
                 {
@@ -162,7 +180,7 @@ def label_shift(
     >>> z, u = (np.stack([rng.normal(size=1000), rng.normal(2 * hit)], axis=1) for hit in (y, t))
     >>> found = label_shift(Predictions(logits=z, labels=y), Scores(logits=u), replicates=20)
     >>> found.prior.round(2), found.p_value < 0.05
-    (array([0.89, 0.11]), True)
+    (array([0.92, 0.08]), True)
     """
     check_predictions(validation)
     check_scores(target)
@@ -173,7 +191,9 @@ def label_shift(
     sides = sides_of(validation, target, clusters)
     kind = MaximumLikelihood if method == "em" else BlackBox
     work: PriorEstimator = kind(validation, target, sides)
-    drawn = np.stack(list(replicated_priors(work, sides, resampling)))
+    made = list(replicated_priors(work, sides, resampling))
+    drawn, gaps = np.stack([prior for prior, _ in made]), np.array([gap for _, gap in made])
+    gap = work.unexplained(work.prior, *(side.weight for side in sides))
     statistic, p_value = permutation_test(validation, target, sides, resampling)
     shrinkage = work.shrinkage(seed)
     kept = shrinkage * work.source_prior
@@ -183,19 +203,30 @@ def label_shift(
     low = np.quantile(drawn, tail, axis=0, method="lower")
     high = np.quantile(drawn, 1 - tail, axis=0, method="higher")
     return LabelShift(
-        method,
-        read_only(work.prior),
-        read_only(low),
-        read_only(high),
-        level,
-        read_only(work.source_prior),
-        statistic,
-        p_value,
-        len(validation),
-        len(target),
-        shrinkage,
-        _corrected(work.calibrator, kept + (1 - shrinkage) * work.prior, work.source_prior),
+        method=method,
+        prior=read_only(work.prior),
+        low=read_only(low),
+        high=read_only(high),
+        level=level,
+        source_prior=read_only(work.source_prior),
+        statistic=statistic,
+        p_value=p_value,
+        num_validation=len(validation),
+        num_target=len(target),
+        shrinkage=shrinkage,
+        unexplained=gap,
+        assumption_p_value=_two_sided(gap, float(gaps.std(ddof=1))),
+        calibrator=_corrected(
+            work.calibrator, kept + (1 - shrinkage) * work.prior, work.source_prior
+        ),
     )
+
+
+def _two_sided(gap: float, error: float) -> float:
+    """P-value of a gap with this standard error, by the normal distribution."""
+    if error == 0:
+        return 1.0 if gap == 0 else 0.0
+    return math.erfc(abs(gap) / error / math.sqrt(2))
 
 
 def _check_classes(validation: Predictions) -> None:

@@ -9,13 +9,17 @@ classes and few samples the estimate is too noisy for that, so it is shrunk towa
 frequencies, as far as the likelihood of held-out target samples asks for.
 
 *Replicates.* Validation and target samples are drawn anew, by clusters where there are any. The
-calibrator of a replicate is two Newton steps away from that of the data (Davidson and MacKinnon
-1999, doi:10.1111/1468-2354.00031); its prior is estimated in full.
+calibrator of a replicate is two Newton steps away from that of the data (the k-step
+bootstrap of Davidson and MacKinnon 1999); its prior is estimated in full.
 
 *Test.* If the frequencies did not move, validation and target scores have one distribution, and any
 division of the pooled samples into two sets of these sizes is as likely as the one observed. The
 statistic is Pearson's, of the mean uncalibrated probabilities of both sets; labels play no part, so
 the permutation test is exact at any size.
+
+*Assumption.* If only the frequencies moved, validation samples weighted to the estimated prior have
+the mean confidence of the target. The gap that remains, divided by its standard error over the
+replicates, is compared with the normal distribution.
 """
 
 from __future__ import annotations
@@ -100,11 +104,13 @@ def sides_of(validation: Predictions, target: Scores, clusters: Any) -> tuple[Si
 
 def replicated_priors(
     work: PriorEstimator, sides: tuple[Side, Side], resampling: Resampling
-) -> Iterator[Float64]:
-    """The prior of each bootstrap replicate of both sets."""
+) -> Iterator[tuple[Float64, float]]:
+    """The prior and the unexplained gap of each bootstrap replicate of both sets."""
     rng = np.random.default_rng((resampling.seed, 3))
     for _ in range(resampling.replicates):
-        yield work.prior_of(sides[0].drawn(rng), sides[1].drawn(rng))
+        weights = sides[0].drawn(rng), sides[1].drawn(rng)
+        prior = work.prior_of(*weights)
+        yield prior, work.unexplained(prior, *weights)
 
 
 # --- the two methods ----------------------------------------------------------------------------
@@ -130,11 +136,14 @@ class PriorEstimator:
         self.weight = sides[0].weight
         self.theta = np.concatenate([[self.calibrator.scale_], self.calibrator.bias_])
         self.source_prior, self.ratio = self._ratio(self.theta, self.weight)
+        self.labels = validation.labels
+        scaled = (x * self.theta[0] + self.theta[1:] for x in (self.z, self.u))
+        self.confidence = [_probs(scores).max(axis=1) for scores in scaled]
         self._prepare(validation, target)
         self.prior = self._whole()
 
     def _prepare(self, validation: Predictions, target: Scores) -> None:
-        raise NotImplementedError
+        """Keep what the method needs besides calibrated probabilities."""
 
     def _whole(self) -> Float64:
         return self.prior_of(self.weight, self.sides[1].weight)
@@ -148,6 +157,14 @@ class PriorEstimator:
         prior = weight @ _probs(self.z * theta[0] + theta[1:]) / weight.sum()
         prior = np.maximum(prior, np.finfo(np.float64).tiny)
         return prior, _probs(self.u * theta[0] + theta[1:]) / prior
+
+    def unexplained(self, prior: Float64, first: Float64, second: Float64) -> float:
+        """Mean confidence of the target less that of validation samples with its frequencies."""
+        counts = np.bincount(self.labels, first, len(prior))
+        ratio = prior / np.maximum(counts, np.finfo(np.float64).tiny)
+        weight = first * ratio[self.labels]
+        known = float(weight @ self.confidence[0]) / float(weight.sum())
+        return float(second @ self.confidence[1]) / float(second.sum()) - known
 
     def shrinkage(self, seed: int) -> float:
         """The share of the validation frequencies in the prior that is corrected for.
@@ -171,9 +188,6 @@ class PriorEstimator:
 
 class MaximumLikelihood(PriorEstimator):
     """The prior by EM."""
-
-    def _prepare(self, validation: Predictions, target: Scores) -> None:  # noqa: ARG002
-        self.labels = validation.labels
 
     def _whole(self) -> Float64:
         prior = em_prior(self.ratio, self.sides[1].weight, self.source_prior)

@@ -15,6 +15,8 @@ from calibrant.streaming._files import (
     accumulate_parquet,
     in_this_process,
 )
+from calibrant.streaming._monitor import Monitor
+from calibrant.streaming._monitor_report import MonitoredValue, MonitorReport
 from calibrant.streaming._parquet import ParquetShards, parquet_files
 
 __all__ = [
@@ -23,6 +25,9 @@ __all__ = [
     "FileExecutor",
     "FileTotals",
     "LocalProcesses",
+    "Monitor",
+    "MonitorReport",
+    "MonitoredValue",
     "ParquetShards",
     "Part",
     "RayTasks",
