@@ -116,16 +116,8 @@ def test_the_readme_starts_with_exactly_two_commands() -> None:
 def test_continuous_integration_runs_the_readmes_test_command() -> None:
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert "make test\n" in script
-    targets = {
-        word for line in re.findall(r"^make .*", script, re.MULTILINE) for word in line.split()
-    }
-    assert {
-        "test",
-        "test-numpy",
-        "test-slow",
-        "lint",
-        "docs",
-    } <= targets  # what the first leaves out
+    targets = {word for line in re.findall(r"^make .*", script, re.MULTILINE) for word in line.split()}
+    assert {"test", "test-numpy", "test-slow", "lint", "docs"} <= targets  # what the first leaves out
 
 
 def test_links_lead_somewhere() -> None:
