@@ -12,6 +12,7 @@ are counted together. ``comparison.csv`` has the false alarms and the power of c
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,6 +105,18 @@ def table(found: list[Row], label: str, keys: list[tuple[object, ...]], at: slic
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def drawn(found: list[Row]) -> str:
+    """How many data sets there are per population, and the standard error that belongs to it."""
+    least, most = min(row[0] for row in found), max(row[0] for row in found)
+    errors = [f"{100 * math.sqrt(0.95 * 0.05 / count):.1f}" for count in (least, most)]
+    if least == most:
+        return f"{least} data sets per population, standard error {errors[0]} points at 95 %"
+    return (
+        f"{least} to {most} data sets per population, standard error {errors[0]} to {errors[1]} "
+        "points at 95 %"
+    )
+
+
 def text() -> str:
     """The part of the page between the marks."""
     classwise, binned = rows("classwise.txt"), rows("binned.txt")
@@ -111,7 +124,7 @@ def text() -> str:
     two = [row for row in classwise if row[1] == 2]
     by_size = sorted({(r[1], r[2]) for r in many}), sorted({(r[1], r[2]) for r in two})
     parts = [
-        "Classwise ECE, by number of classes and samples:",
+        f"Classwise ECE, by number of classes and samples ({drawn(classwise)}):",
         table(many, "K, N", by_size[0], slice(1, 3)),
         table(two, "K, N", by_size[1], slice(1, 3)),
         outliers(classwise),
@@ -120,14 +133,14 @@ def text() -> str:
         chosen = [row for row in binned if row[2] == n]
         names = list(dict.fromkeys((row[5],) for row in chosen))
         parts += [
-            f"Calibration errors of the top label, K = 5, N = {n:,}:",
+            f"Calibration errors of the top label, K = 5, N = {n:,} ({drawn(chosen)}):",
             table(chosen, "metric", names, slice(5, 6)),
         ]
     ranking = rows("ranking.txt")
     names = list(dict.fromkeys((row[5],) for row in ranking))
     parts += [
         outliers(binned),
-        "Averages and ranking metrics, K = 2, N = 200:",
+        f"Averages and ranking metrics, K = 2, N = 200 ({drawn(ranking)}):",
         table(ranking, "metric", names, slice(5, 6)),
         outliers(ranking),
     ]
@@ -152,9 +165,23 @@ def streams() -> str:
 
 
 def compared() -> list[dict[str, str]]:
-    """The rows of comparison.csv."""
+    """The rows of comparison.csv; those about the same cell are counted together."""
+    together: dict[tuple[str, ...], list[dict[str, str]]] = {}
     with (EVIDENCE / "comparison.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
+        for row in csv.DictReader(file):
+            place = tuple(row[name] for name in ("population", "size", "models", "metric"))
+            together.setdefault(place, []).append(row)
+    return [_counted(rows) for rows in together.values()]
+
+
+def _counted(rows: list[dict[str, str]]) -> dict[str, str]:
+    tables = sum(int(row["tables"]) for row in rows)
+    found = {**rows[0], "tables": str(tables)}
+    for name in ("test", "plain"):
+        known = [row for row in rows if row[name]]
+        total = sum(int(row["tables"]) * float(row[name]) for row in known)
+        found[name] = f"{total / sum(int(row['tables']) for row in known):.1f}" if known else ""
+    return found
 
 
 def comparison(found: list[dict[str, str]], *names: str) -> str:
@@ -185,6 +212,29 @@ def power() -> str:
     return comparison(found, "test", "plain", "plain made valid")
 
 
+def pooled(null: list[dict[str, str]]) -> str:
+    """Shares of all populations together, by metric, size and number of models."""
+    sizes = sorted({(int(row["size"]), int(row["models"])) for row in null})
+    cells: dict[str, dict[tuple[int, int], tuple[int, float]]] = {}
+    for row in null:
+        place, tables = (int(row["size"]), int(row["models"])), int(row["tables"])
+        before, alarms = cells.setdefault(row["metric"], {}).get(place, (0, 0.0))
+        found = before + tables, alarms + tables * float(row["test"]) / 100
+        cells[row["metric"]][place] = found
+
+    def share(tables: int, alarms: float) -> str:
+        rate = alarms / tables
+        # Of one more alarm and one more table without: 0 of 20 is not known exactly either.
+        error = math.sqrt((alarms + 1) * (tables - alarms + 1) / (tables + 2) ** 3)
+        return f"{100 * rate:.1f} ± {100 * error:.1f} ({tables})"
+
+    head = ["metric", *(f"N = {size:,}, {models} models" for size, models in sizes)]
+    lines = [head, ["---"] * len(head)]
+    for metric, by in cells.items():
+        lines.append([shown(metric), *(share(*by[s]) if s in by else "–" for s in sizes)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def _above(null: list[dict[str, str]]) -> str:
     """How many shares are above the bar, and which of them by more than chance."""
     above = [row for row in null if float(row["test"]) > BAR]
@@ -195,7 +245,8 @@ def _above(null: list[dict[str, str]]) -> str:
 
     missed = list(filter(beyond_chance, above))
     named = "; ".join(
-        f"{shown(row['metric'])}, {row['population']}, N = {int(row['size']):,}: {row['test']} %"
+        f"{shown(row['metric'])}, {row['population']}, N = {int(row['size']):,}, "
+        f"{row['models']} models: {row['test']} % of {row['tables']}"
         for row in missed
     )
     return (
@@ -208,7 +259,12 @@ def _above(null: list[dict[str, str]]) -> str:
 def alarms() -> str:
     """How often equally calibrated models are told apart, by size, population and metric."""
     null = [row for row in compared() if not row["population"].startswith("power")]
-    parts = []
+    null.sort(key=lambda row: (row["population"], int(row["models"])))
+    parts = [
+        "All populations together, ± standard error (number of tables):",
+        pooled(null),
+        "By population:",
+    ]
     for size in sorted({int(row["size"]) for row in null}):
         found = [row for row in null if int(row["size"]) == size]
         parts += [f"N = {size:,}:", comparison(found, "test", "plain")]

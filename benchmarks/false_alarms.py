@@ -16,14 +16,15 @@ Populations with equal true calibration errors, in the same bins:
 
 ``TOLD_APART`` has the errors that do differ there; sharper models also rank better, so averages and
 rankings are compared between exchangeable models only. For rows with a real difference (power) the
-models are the exchangeable ones, one of them stated with logits multiplied by 1.3 or 2.
+models are the exchangeable ones, one of them stated with logits multiplied by 1.3, 2 or 0.5.
 
 Beside the test of ``compare`` there is the plain one: the difference of the two estimates, divided
 by its standard deviation over resamples. Every table is one line of FILE, with the least p-value of
 both tests after Holm's correction by metric; tables that are already there are not computed again.
-``--summary`` writes how often each is below 5 % to evidence/coverage/comparison.csv, and for power
-also how often the plain test is below the p-value that makes it valid: the one it falls below in
-5 % of the tables of the worst of the equally calibrated populations of that size.
+``--summary`` writes how often each is below 5 % to evidence/coverage/comparison.csv, beside the
+rows of other files (those with another first seed), and for power also how often the plain test is
+below the p-value that makes it valid: the one it falls below in 5 % of the tables of the worst of
+the equally calibrated populations of that size.
 """
 
 from __future__ import annotations
@@ -49,7 +50,17 @@ from calibrant.metrics._estimators import binned
 from calibrant.metrics._sample import Sample
 
 EVIDENCE = Path(__file__).parents[1] / "evidence" / "coverage" / "comparison.csv"
-COLUMNS = ("population", "size", "models", "metric", "tables", "test", "plain", "plain made valid")
+COLUMNS = (
+    "population",
+    "size",
+    "models",
+    "metric",
+    "first seed",
+    "tables",
+    "test",
+    "plain",
+    "plain made valid",
+)
 ERRORS = [name for name, metric in METRICS.items() if metric.plug_in and metric.view == "top label"]
 OTHERS = [
     name for name, metric in METRICS.items() if not metric.plug_in and metric.view == "top label"
@@ -121,8 +132,9 @@ POPULATIONS = {
     "sharpness, T = 2": (doubled, 0.0),
     "power: logits × 1.3": (stated_scaled, 1.3),
     "power: logits × 2": (stated_scaled, 2.0),
+    "power: logits × 0.5": (stated_scaled, 0.5),
 }
-TWO_MODELS = ("sharpness, two levels", "power: logits × 1.3", "power: logits × 2")
+TWO_MODELS = ("sharpness, two levels", *(name for name in POPULATIONS if "power" in name))
 # Errors that are not equal there: kernels see a constant confidence in one place; gaps that differ
 # by the confidence average out in wide levels; label-binned ECE counts the width of a bin.
 TOLD_APART = {
@@ -212,6 +224,7 @@ def jobs(a: argparse.Namespace) -> Iterator[Job]:
 def summary(found: Path) -> list[dict[str, object]]:
     """How often each test is below 5 %, by population, size, number of models and metric."""
     cells: dict[tuple[str, int, int], dict[str, list]] = defaultdict(lambda: defaultdict(list))
+    first = min(row["seed"] for row in recorded(found))
     for row in recorded(found):
         for name, values in row["p"].items():
             cells[key_of(row)][name].append(values)
@@ -222,7 +235,7 @@ def summary(found: Path) -> list[dict[str, object]]:
             if not population.startswith("power") and count == 2 and enough:
                 valid[size, name].append(float(np.quantile([p for _, p in values], 0.05)))
     return [
-        _share(key, name, values, min([0.05, *valid[key[1], name]]))
+        _share(key, name, first, values, min([0.05, *valid[key[1], name]]))
         for key, metrics in sorted(cells.items(), key=_order)
         for name, values in metrics.items()
     ]
@@ -233,13 +246,13 @@ def _order(item: tuple[tuple[str, int, int], dict]) -> tuple[int, int, int]:
     return size, list(POPULATIONS).index(population), count
 
 
-def _share(key: tuple, name: str, values: list, valid: float) -> dict[str, object]:
+def _share(key: tuple, name: str, first: int, values: list, valid: float) -> dict[str, object]:
     def below(place: int, level: float) -> str:
         p = [row[place] for row in values if len(row) > place]
         return f"{100 * np.mean(np.less(p, level)):.1f}" if p else ""
 
     made_valid = below(1, valid) if key[0].startswith("power") else ""
-    found = (*key, name, len(values), below(0, 0.05), below(1, 0.05), made_valid)
+    found = (*key, name, first, len(values), below(0, 0.05), below(1, 0.05), made_valid)
     return dict(zip(COLUMNS, found, strict=True))
 
 
@@ -262,10 +275,13 @@ def main() -> None:
             for line in pool.map(simulate, list(jobs(a))):
                 print(line, file=file, flush=True)
         return
+    rows = summary(a.found)
+    with EVIDENCE.open(newline="") as file:
+        earlier = [r for r in csv.DictReader(file) if r["first seed"] != f"{rows[0]['first seed']}"]
     with EVIDENCE.open("w", newline="") as file:
         table = csv.DictWriter(file, COLUMNS)
         table.writeheader()
-        table.writerows(summary(a.found))
+        table.writerows([*earlier, *rows])
 
 
 if __name__ == "__main__":
