@@ -279,6 +279,7 @@ def number(value: float, *, percent: bool) -> str:
 def blocks() -> dict[str, str]:
     """The text of every marked part of docs/which.md: tables, and sentences made from them."""
     import findings
+    import learning_tables
 
     return {
         **{data: losses(data) for data in NAMES},
@@ -288,6 +289,7 @@ def blocks() -> dict[str, str]:
         "pretrained": pretrained("test", top_only=False),
         "pretrained-shift": pretrained("shift", top_only=False),
         "imagenet": pretrained("test", top_only=True),
+        **learning_tables.blocks(),
         **findings.blocks(),
     }
 
