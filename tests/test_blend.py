@@ -312,13 +312,15 @@ def test_a_blend_with_members_is_a_candidate_like_any_other() -> None:
 
 
 @pytest.mark.slow
-def test_the_loss_of_the_blend_is_hardly_optimistic() -> None:
-    """Weights of the other folds against nested cross-validation, on data that are drawn anew."""
+def test_the_loss_of_the_blend_is_not_optimistic() -> None:
+    """Weights of the other folds against nested cross-validation, which costs five times as much.
+
+    The loss that ``auto`` looks at may be too high: members that saw a hard fold are timid on the
+    others, whose weights then sharpen the hard one. It must not be too low.
+    """
     gaps = []
     for seed in range(4):
         p = bent(300, 4, 100 + seed, own=False)
         by_auto = next(c for c in automatic(p).candidates if c.name == "blend").loss
         gaps.append(metrics.nll(out_of_fold(Blend(), p, None, 5, 0)) - by_auto)
-    error = np.std(gaps, ddof=1) / len(gaps) ** 0.5
-    assert abs(np.mean(gaps)) < 0.002 + 2 * error
-    assert np.mean(gaps) < 0.005
+    assert np.mean(gaps) < 0.001, gaps

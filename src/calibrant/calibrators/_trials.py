@@ -97,7 +97,7 @@ class TrialData:
 
         The predictions for a fold are pooled with weights chosen on the other folds. The members
         that predicted those had seen the fold, so the loss is not quite that of a nested
-        cross-validation; with so few weights the difference is small (docs/which.md).
+        cross-validation; where they differ much it is the higher one (docs/which.md).
         """
         trials = self._members(others)
         if len(trials) < 2:  # noqa: PLR2004 - one alone is no pool
