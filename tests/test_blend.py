@@ -165,7 +165,13 @@ def test_few_samples_leave_equal_weights() -> None:
 
 def test_default_members_depend_on_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
     p = bent(60, 3, 7)
-    kinds = ["TemperatureScaling", "StructuredVectorScaling", "StructuredMatrixScaling", "Spline"]
+    kinds = [
+        "TemperatureScaling",
+        "OrderPreserving",
+        "StructuredVectorScaling",
+        "StructuredMatrixScaling",
+        "Spline",
+    ]
     assert [type(m).__name__ for m in Blend(folds=2).fit(p).members_] == kinds
     wide = Predictions(logits=np.tile(p.logits, (1, 70)), labels=p.labels)
     kinds.remove("StructuredMatrixScaling")
@@ -286,7 +292,7 @@ def test_auto_takes_the_blend_where_it_is_clearly_better() -> None:
     assert found.chosen == "blend"
     rows = {c.name: c for c in found.candidates}
     members = [type(m).__name__ for m in found.calibrator.members_]
-    assert len(members) == 4
+    assert len(members) == 5
     assert rows["temperature"].behind > rows["temperature"].error
     z, labels = draw(300, 4, temperature=3.0, seed=13)
     assert automatic(Predictions(logits=z, labels=labels)).chosen == "temperature"

@@ -385,6 +385,7 @@ def test_singh_scenarios_have_the_numbers_of_the_paper(
 # --- from results -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("paper", "name"), ALL)
 def test_every_figure_is_drawn_from_runs(
     paper: str, name: str, results: dict[str, Results]
@@ -409,6 +410,7 @@ def test_figures_are_saved(ending: str, tmp_path: Path) -> None:
     assert path.stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_places_that_share_ours_are_drawn_once(results: dict[str, Results]) -> None:
     fig = draw_figure("wang2021", "figure4", results["wang2021"])
     titles = [ax.get_title().replace("\n", " ") for ax in fig.axes if ax.axison]
@@ -420,6 +422,7 @@ def test_places_that_share_ours_are_drawn_once(results: dict[str, Results]) -> N
     assert grey(fig) == [False, True, True]
 
 
+@pytest.mark.slow
 def test_wang_figure_1_has_the_ece_of_each_coefficient(results: dict[str, Results]) -> None:
     r = results["wang2021"]
     a, _, _, d = draw_figure("wang2021", "figure1", r).axes
@@ -438,6 +441,7 @@ def test_wang_figure_1_has_the_ece_of_each_coefficient(results: dict[str, Result
     assert d.get_title().replace("\n", " ") == "(d) digits, mlp (for cifar10, resnet32)"
 
 
+@pytest.mark.slow
 def test_wang_figure_2_is_after_the_search_for_the_temperature(results: dict[str, Results]) -> None:
     r = results["wang2021"]
     fig = draw_figure("wang2021", "figure2", r)
@@ -446,6 +450,7 @@ def test_wang_figure_2_is_after_the_search_for_the_temperature(results: dict[str
         assert f"ECE {100 * after:.1f} %" in [text.get_text() for text in ax.texts]
 
 
+@pytest.mark.slow
 def test_wang_figure_3_ends_at_the_tables(results: dict[str, Results]) -> None:
     r = results["wang2021"]
     fig = draw_figure("wang2021", "figure3", r)
@@ -460,6 +465,7 @@ def test_wang_figure_3_ends_at_the_tables(results: dict[str, Results]) -> None:
             assert list(sizes) == _wang_values.validation_sizes(int(sizes[-1]))
 
 
+@pytest.mark.slow
 def test_validation_samples_are_nested(results: dict[str, Results]) -> None:
     seen: list[set[bytes]] = []
 
@@ -490,6 +496,7 @@ def test_validation_sizes_are_halves(samples: int, sizes: list[int]) -> None:
     assert _wang_values.validation_sizes(samples) == sizes
 
 
+@pytest.mark.slow
 def test_wang_figure_4_has_mean_and_range_of_the_epochs(results: dict[str, Results]) -> None:
     r = results["wang2021"]
     ax = draw_figure("wang2021", "figure4", r).axes[0]
@@ -508,6 +515,7 @@ def test_wang_figure_4_has_mean_and_range_of_the_epochs(results: dict[str, Resul
         )
 
 
+@pytest.mark.slow
 def test_wang_figure_5_leaves_out_what_was_not_learned(results: dict[str, Results]) -> None:
     r = results["wang2021"]
     ax = draw_figure("wang2021", "figure5", r).axes[0]
@@ -520,6 +528,7 @@ def test_wang_figure_5_leaves_out_what_was_not_learned(results: dict[str, Result
     assert "never" not in " ".join(text.get_text() for text in ax.get_legend().get_texts())
 
 
+@pytest.mark.slow
 def test_wang_figure_6_keeps_the_order_of_losses(results: dict[str, Results]) -> None:
     r = results["wang2021"]
     _, b, c, d, e, f = draw_figure("wang2021", "figure6", r).axes
@@ -566,6 +575,7 @@ def test_wang_figure_6_goes_by_gamma_and_not_by_name() -> None:
     assert -1 in along_spectrum(cast("PlaceRuns", Runs("svhn")), "ece", "none")
 
 
+@pytest.mark.slow
 def test_singh_figure_2_shows_the_first_run(results: dict[str, Results]) -> None:
     r = results["singh2021"]
     fig = draw_figure("singh2021", "figure2", r)
@@ -578,6 +588,7 @@ def test_singh_figure_2_shows_the_first_run(results: dict[str, Results]) -> None
     assert grey(fig) == [False, True, True]
 
 
+@pytest.mark.slow
 def test_mukhoti_figures_are_means_of_the_epochs(results: dict[str, Results]) -> None:
     r = results["mukhoti2020"]
 
@@ -600,6 +611,7 @@ def test_mukhoti_figures_are_means_of_the_epochs(results: dict[str, Results]) ->
     assert nll.get_title().replace("\n", " ") == "(a) NLL: digits, mlp (for cifar10, resnet50)"
 
 
+@pytest.mark.slow
 def test_loss_report_has_the_ece_of_each_epoch(results: dict[str, Results]) -> None:
     r = results["loss_report"]
     fig = draw_figure("loss_report", "figure1", r)
@@ -612,6 +624,7 @@ def test_loss_report_has_the_ece_of_each_epoch(results: dict[str, Results]) -> N
 # --- karandikar2021 ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_karandikar_figure_1_has_cohens_d(results: dict[str, Results]) -> None:
     r = results["karandikar2021"]
     fig = draw_figure("karandikar2021", "figure1", r)
@@ -627,6 +640,7 @@ def test_karandikar_figure_1_has_cohens_d(results: dict[str, Results]) -> None:
         np.testing.assert_allclose(points, [over.mean])
 
 
+@pytest.mark.slow
 def test_karandikar_figure_5_has_the_mean_ece(results: dict[str, Results]) -> None:
     r = results["karandikar2021"]
     (ax,) = draw_figure("karandikar2021", "figure5", r).axes
@@ -645,6 +659,7 @@ def test_karandikar_figure_5_has_the_mean_ece(results: dict[str, Results]) -> No
     assert [text.get_text().strip() for text in ax.texts] == texts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("figure", "methods"),
     [
@@ -689,6 +704,7 @@ def test_karandikar_figures_2_and_9_correct_within_corruptions(
                 assert segment[1, 1] - segment[0, 1] == pytest.approx(2 * reach)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("figure", ["figure7", "figure8"])
 def test_karandikar_figures_7_and_8_average_corruptions(
     figure: str, results: dict[str, Results]
@@ -716,6 +732,7 @@ def test_karandikar_figures_7_and_8_average_corruptions(
         assert ("Focal + MMCE" in names) == (figure == "figure7")
 
 
+@pytest.mark.slow
 def test_karandikar_figures_6_and_10_pool_the_seeds(results: dict[str, Results]) -> None:
     r = results["karandikar2021"]
     (panel,) = panels(r, [Place("cifar100", "wrn28-10")])
@@ -739,6 +756,7 @@ def test_karandikar_figures_6_and_10_pool_the_seeds(results: dict[str, Results])
     assert y == pytest.approx(np.mean(list(r.by_seed(OURS, "squared_error", "ece").values())))
 
 
+@pytest.mark.slow
 def test_one_corruption_is_corrected_within_seeds(results: dict[str, Results], monkeypatch) -> None:
     r = results["karandikar2021"]
     (panel,) = panels(r, [Place("cifar10", "wrn28-10")], ("shift",))
@@ -761,6 +779,7 @@ def test_one_corruption_is_corrected_within_seeds(results: dict[str, Results], m
 # --- what is missing --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_results_without_their_runs_say_what_they_can(
     results: dict[str, Results], tmp_path: Path
 ) -> None:
@@ -782,6 +801,7 @@ def test_results_without_their_runs_say_what_they_can(
         assert not any(grey(draw_figure(paper, name, alone[paper]))), (paper, name)
 
 
+@pytest.mark.slow
 def test_runs_without_telemetry_are_grey(results: dict[str, Results], tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
@@ -793,6 +813,7 @@ def test_runs_without_telemetry_are_grey(results: dict[str, Results], tmp_path: 
     assert all(grey(draw_figure("loss_report", "figure1", r)))
 
 
+@pytest.mark.slow
 def test_a_question_asked_elsewhere_is_answered_there(results: dict[str, Results]) -> None:
     published = Place("cifar10", "resnet50")
     r = results["mukhoti2020"]

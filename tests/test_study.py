@@ -344,6 +344,7 @@ def test_results_are_those_of_the_kept_logits(finished: Path) -> None:
     assert table.to_pandas().groupby("objective")["value"].count().shape == (3,)
 
 
+@pytest.mark.slow
 def test_metrics_with_options_telemetry_and_features(tmp_path: Path) -> None:
     study = tiny(
         seeds=1,
@@ -519,6 +520,7 @@ def network(folder: Path, data: Dataset) -> Any:
     return load_weights(network_for(data, read_run(folder), "cpu"), folder / "weights.pt")
 
 
+@pytest.mark.slow
 def test_results_only_grow(tmp_path: Path) -> None:
     first = tiny(seeds=1, objectives="cross_entropy")
     second = tiny(
@@ -532,6 +534,7 @@ def test_results_only_grow(tmp_path: Path) -> None:
     assert status(first, tmp_path).count("done") == status(second, tmp_path).count("done") == 1
 
 
+@pytest.mark.slow
 def test_seed_by_seed(tmp_path: Path) -> None:
     seen: list[int] = []
     run_study(
@@ -591,6 +594,7 @@ def _never() -> Any:
     return Never()
 
 
+@pytest.mark.slow
 def test_one_worker_and_two_agree(finished: Path, tmp_path: Path) -> None:
     run_study(tiny(), tmp_path, executor=Local(workers=1, threads=1))
     assert values(tmp_path) == values(finished)
@@ -935,6 +939,7 @@ def test_a_changed_shift_file_is_read_again(tmp_path: Path) -> None:
     assert found[0] != found[1]
 
 
+@pytest.mark.slow
 def test_a_missing_shift_fails_its_runs_only(tmp_path: Path) -> None:
     study = tiny(seeds=1, objectives=["cross_entropy"], shifts=["nothing.npz"])
     assert run_study(study, tmp_path, executor=LOCAL).count("failed") == 1

@@ -48,10 +48,10 @@ class Blend(Calibrator):
     Parameters
     ----------
     members
-        Names from ``CALIBRATORS`` or calibrators. The default is temperature, structured vector and
-        structured matrix scaling and a spline of the confidence; of more than 300,000 scores or 200
-        classes it is without structured matrix scaling; of confidences alone temperature, Platt and
-        beta scaling and isotonic regression.
+        Names from ``CALIBRATORS`` or calibrators. The default is temperature, order-preserving,
+        structured vector and structured matrix scaling and a spline of the confidence; of more than
+        300,000 scores or 200 classes it is without structured matrix scaling; of confidences alone
+        temperature, Platt and beta scaling and isotonic regression.
     folds, seed
         Number of folds of the cross-fitting, and their seed. Samples are assigned by content, so
         that their order does not matter, and clusters are never divided.

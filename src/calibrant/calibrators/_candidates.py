@@ -10,19 +10,27 @@ from calibrant.predictions import Confidences, Predictions
 BLEND = "blend"
 # Methods with K^2 parameters are default candidates only up to this many classes.
 MATRIX_CLASSES = 200
-AUTOMATIC = ("temperature", "ensemble_temperature", "vector", "structured_vector", "beta", "spline")
+AUTOMATIC = (
+    "temperature",
+    "ensemble_temperature",
+    "order_preserving",
+    "vector",
+    "structured_vector",
+    "beta",
+    "spline",
+)
 AUTOMATIC_DENSE = ("structured_matrix",)
 OF_CONFIDENCES = ("temperature", "platt", "beta", "isotonic")
 QUICK = ("temperature", "ensemble_temperature")
 # Default candidates by the most scores (samples × classes) for which they are quick.
 BY_SIZE: tuple[tuple[float, tuple[str, ...]], ...] = (
     (300_000, AUTOMATIC),
-    (5_000_000, (*QUICK, "vector", "structured_vector", "spline")),
+    (5_000_000, (*QUICK, "order_preserving", "vector", "structured_vector", "spline")),
     (math.inf, QUICK),
 )
 # Default members of a blend, where they are candidates: few, unlike one another, and each with a
 # penalty that fits the size of the data.
-BLENDED = ("temperature", "structured_vector", "structured_matrix", "spline")
+BLENDED = ("temperature", "order_preserving", "structured_vector", "structured_matrix", "spline")
 
 
 def default_candidates(p: Predictions | Confidences) -> tuple[str, ...]:

@@ -107,10 +107,10 @@ def select_calibrator(
 
     Each candidate is cross-fitted; penalties that it selects itself are selected once, on all
     samples. Among those whose loss is within ``standard_errors`` of the best (the standard error of
-    the paired difference), the one with the fewest parameters is chosen. A blend pools the other
-    candidates with weights from their out-of-fold predictions, and is judged on each fold with
-    weights from the other folds. Its parameters are its weights alone: averaging members makes them
-    less variable, not more.
+    the paired difference), the one with the fewest parameters is chosen, or a simpler one whose
+    loss is no higher than its. A blend pools the other candidates with weights from their
+    out-of-fold predictions, and is judged on each fold with weights from the other folds. Its
+    parameters are its weights alone: averaging members makes them less variable, not more.
 
     The model is left uncalibrated unless there is clear evidence against it. A candidate without an
     optimum inside its bounds, such as temperature scaling when every prediction is correct, is
@@ -125,13 +125,14 @@ def select_calibrator(
         Predictions for samples that the model was not trained on.
     candidates
         Names from ``CALIBRATORS``, calibrators, or calibrators by name. The default tries
-        temperature, ensemble temperature, vector, structured vector and beta scaling, a spline, up
-        to 200 classes structured matrix scaling, and the blend of the default members of ``Blend``
-        among them; of more than 300,000 scores no beta and matrix scaling, of more than 5 million
-        only the first two (``Selection.untried`` names the others); of confidences alone
-        temperature, Platt and beta scaling, isotonic regression and their blend. The uncalibrated
-        model (``"none"``) is always a candidate. ``"blend"`` or ``Blend()`` without members pools
-        other candidates; a blend with members is fitted and judged like any calibrator.
+        temperature, ensemble temperature, order-preserving, vector, structured vector and beta
+        scaling, a spline, up to 200 classes structured matrix scaling, and the blend of the default
+        members of ``Blend`` among them; of more than 300,000 scores no beta and matrix scaling, of
+        more than 5 million only the first two (``Selection.untried`` names the others); of
+        confidences alone temperature, Platt and beta scaling, isotonic regression and their blend.
+        The uncalibrated model (``"none"``) is always a candidate. ``"blend"`` or ``Blend()``
+        without members pools other candidates; a blend with members is fitted and judged like any
+        calibrator.
     criterion
         ``"nll"`` or ``"brier"``.
     folds, seed
@@ -218,6 +219,9 @@ def _choose(
     clear = _clear_of_doubt(sound, criterion)
     best = min(clear, key=_mean)
     level = [t for t in clear if _is_level(t, best, standard_errors)]
+    simplest = min(level, key=lambda t: (_size(t), behind[t.name][0]))
+    # Small standard errors exclude methods that lie closer to the best than a noisy one that stays.
+    level += [t for t in clear if t not in level and _mean(t) <= _mean(simplest)]
     chosen = min(level, key=lambda t: (_size(t), behind[t.name][0]))
     candidates = [
         CandidateResult(
