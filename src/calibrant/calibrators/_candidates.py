@@ -31,6 +31,8 @@ BY_SIZE: tuple[tuple[float, tuple[str, ...]], ...] = (
 # Default members of a blend, where they are candidates: few, unlike one another, and each with a
 # penalty that fits the size of the data.
 BLENDED = ("temperature", "order_preserving", "structured_vector", "structured_matrix", "spline")
+# Pays in a blend, but has no penalty: on few samples without mistakes it finds certainty.
+BLENDED_ONLY = ("spline",)
 
 
 def default_candidates(p: Predictions | Confidences) -> tuple[str, ...]:

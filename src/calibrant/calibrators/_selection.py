@@ -23,6 +23,7 @@ from calibrant.calibrators._arguments import check_predictions
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._blend import Blend
 from calibrant.calibrators._candidates import (
+    BLENDED_ONLY,
     blend_members,
     default_candidates,
     left_out,
@@ -126,13 +127,13 @@ def select_calibrator(
     candidates
         Names from ``CALIBRATORS``, calibrators, or calibrators by name. The default tries
         temperature, ensemble temperature, order-preserving, vector, structured vector and beta
-        scaling, a spline, up to 200 classes structured matrix scaling, and the blend of the default
-        members of ``Blend`` among them; of more than 300,000 scores no beta and matrix scaling, of
-        more than 5 million only the first two (``Selection.untried`` names the others); of
-        confidences alone temperature, Platt and beta scaling, isotonic regression and their blend.
-        The uncalibrated model (``"none"``) is always a candidate. ``"blend"`` or ``Blend()``
-        without members pools other candidates; a blend with members is fitted and judged like any
-        calibrator.
+        scaling, up to 200 classes structured matrix scaling, and the blend of the default members
+        of ``Blend`` among them and a spline, which is not chosen alone; of more than 300,000 scores
+        no beta and matrix scaling, of more than 5 million only the first two (``Selection.untried``
+        names the others); of confidences alone temperature, Platt and beta scaling, isotonic
+        regression and their blend. The uncalibrated model (``"none"``) is always a candidate.
+        ``"blend"`` or ``Blend()`` without members pools other candidates; a blend with members is
+        fitted and judged like any calibrator.
     criterion
         ``"nll"`` or ``"brier"``.
     folds, seed
@@ -161,7 +162,8 @@ def select_calibrator(
         trials.append(data.attempt(name, calibrator, others))
         if progress:
             progress(number + 1, len(entries))
-    selection = _choose(trials, criterion, standard_errors)
+    members_only = BLENDED_ONLY if candidates is None else ()
+    selection = _choose(trials, criterion, standard_errors, members_only)
     return replace(selection, untried=left_out(p) if candidates is None else ())
 
 
@@ -208,7 +210,10 @@ def _checked(candidate: Any) -> Calibrator:
 
 
 def _choose(
-    trials: list[CandidateTrial], criterion: Criterion, standard_errors: float
+    trials: list[CandidateTrial],
+    criterion: Criterion,
+    standard_errors: float,
+    members_only: tuple[str, ...],
 ) -> Selection:
     sound = [t for t in trials if t.losses is not None]
     if not sound:
@@ -216,7 +221,8 @@ def _choose(
         raise ConvergenceError(f"No candidate has a finite loss: {faults}. Fit on more samples.")
     least = min(sound, key=_mean)
     behind = {t.name: _behind(t.losses, least.losses) for t in sound}
-    clear = _clear_of_doubt(sound, criterion)
+    alone = [t for t in sound if t.name not in members_only]
+    clear = _clear_of_doubt(alone, criterion)
     best = min(clear, key=_mean)
     level = [t for t in clear if _is_level(t, best, standard_errors)]
     simplest = min(level, key=lambda t: (_size(t), behind[t.name][0]))
@@ -230,7 +236,9 @@ def _choose(
             _mean(t),
             *behind.get(t.name, (math.nan, math.nan)),
             _size(t),
-            _verdict(t, chosen, best, clear, level),
+            _verdict(t, chosen, best, clear, level)
+            if t not in sound or t in alone
+            else "not chosen alone: a member of the blend",
         )
         for t in trials
     ]
