@@ -93,8 +93,6 @@ def uncertainty() -> types.SimpleNamespace:
     Its package file imports torchvision and timm, which these parts do not need. Where they are
     absent, its folders are entered without it.
     """
-    if folder := os.environ.get("CALIBRANT_PEERS"):
-        sys.path.append(folder)
     spec = importlib.util.find_spec("torch_uncertainty")
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError("torch_uncertainty")
@@ -114,8 +112,6 @@ def uncertainty() -> types.SimpleNamespace:
 @cache
 def mapie() -> types.ModuleType:
     """MAPIE's measures of calibration."""
-    if folder := os.environ.get("CALIBRANT_PEERS"):
-        sys.path.append(folder)
     import mapie.metrics.calibration as measures
 
     return measures
@@ -1141,6 +1137,8 @@ def versions() -> str:
 def main() -> None:
     warnings.filterwarnings("ignore")  # the peers'
     logging.disable(logging.CRITICAL)
+    if folder := os.environ.get("CALIBRANT_PEERS"):
+        sys.path.append(folder)
     parts = sys.argv[1:] or ["cases", "speed"]
     with contextlib.suppress(ModuleNotFoundError):
         uncertainty()

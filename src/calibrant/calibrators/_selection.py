@@ -45,6 +45,7 @@ AUTO = "auto"
 DEFAULT_FOLDS = 5
 # Evidence needed to replace the uncalibrated model, in nats: a factor of 20.
 EVIDENCE = math.log(20)
+MEMBER_ONLY = "not chosen alone: a member of the blend"
 
 
 @dataclass(frozen=True)
@@ -225,10 +226,10 @@ def _choose(
     clear = _clear_of_doubt(alone, criterion)
     best = min(clear, key=_mean)
     level = [t for t in clear if _is_level(t, best, standard_errors)]
-    simplest = min(level, key=lambda t: (_size(t), behind[t.name][0]))
+    simplest = min(level, key=_simplicity)
     # Small standard errors exclude methods that lie closer to the best than a noisy one that stays.
     level += [t for t in clear if t not in level and _mean(t) <= _mean(simplest)]
-    chosen = min(level, key=lambda t: (_size(t), behind[t.name][0]))
+    chosen = min(level, key=_simplicity)
     candidates = [
         CandidateResult(
             t.name,
@@ -236,14 +237,19 @@ def _choose(
             _mean(t),
             *behind.get(t.name, (math.nan, math.nan)),
             _size(t),
-            _verdict(t, chosen, best, clear, level)
-            if t not in sound or t in alone
-            else "not chosen alone: a member of the blend",
+            MEMBER_ONLY
+            if t in sound and t not in alone
+            else _verdict(t, chosen, best, clear, level),
         )
         for t in trials
     ]
     candidates.sort(key=lambda c: (math.isnan(c.loss), c.loss))
     return Selection(chosen.name, chosen.calibrator, criterion, tuple(candidates))
+
+
+def _simplicity(trial: CandidateTrial) -> tuple[int, float]:
+    """Fewest parameters first, and of equally many the lowest loss."""
+    return _size(trial), _mean(trial)
 
 
 def _clear_of_doubt(sound: list[CandidateTrial], criterion: Criterion) -> list[CandidateTrial]:

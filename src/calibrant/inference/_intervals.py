@@ -18,6 +18,7 @@ from calibrant.inference._gap import mean_gap_bounds
 from calibrant.inference._grid import estimators_of, grid_bounds
 from calibrant.inference._resampling import Bounds, Resampling
 from calibrant.metrics import METRICS, get_metric
+from calibrant.metrics._bin_bounds import is_independent
 from calibrant.metrics._sample import Sample
 from calibrant.predictions import Confidences, Predictions
 
@@ -87,7 +88,7 @@ class _Work:
 
     def accuracy_bounds(self) -> Bounds:
         """Wilson interval of the accuracy, of as many samples as there are or as they are worth."""
-        if self.p.clusters is None and self.p.weights is None:
+        if is_independent(self.p):
             return accuracy_bounds(self.sample.ranked, self.resampling.level)
         return proportion_bounds(self.p, self.resampling.level)
 
