@@ -86,13 +86,13 @@ dist: $(READY)  ## the source archive and a wheel, into dist/, with their descri
 	$(BIN)/python -m build --quiet
 	$(BIN)/twine check --strict dist/*
 
+# On an idle machine. A script that fails leaves its table as it was; the others run all the same.
+BENCH := metrics calibrators losses training study segmentation cluster "peers speed" missed
 bench: $(READY)  ## speed ratios against floors and other packages; rewrites docs/benchmarks.md and docs/comparison.md
-	$(BIN)/python benchmarks/metrics.py
-	$(BIN)/python benchmarks/calibrators.py
-	$(BIN)/python benchmarks/losses.py
-	$(BIN)/python benchmarks/training.py
-	$(BIN)/python benchmarks/study.py
-	$(BIN)/python benchmarks/peers.py
+	@failed=; for each in $(BENCH); do \
+	  set -- $$each; script=$$1; shift; \
+	  echo "$$script $$*"; $(BIN)/python benchmarks/$$script.py "$$@" || failed="$$failed $$script"; \
+	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 docs: $(READY)  ## the documentation site, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

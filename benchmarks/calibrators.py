@@ -50,7 +50,7 @@ def temperature_speed(z: np.ndarray, labels: np.ndarray) -> list[tuple[str, str,
         rounds=2,
     )
     return [
-        ("temperature by NLL", f"{ours['ours'] / ours['floor']:.1f} × floor", "≤ 3"),
+        ("temperature by NLL", f"{ours['ours'] / ours['floor']:.2f} × floor", "≤ 3"),
         (
             "… against probmetrics (given probabilities)",
             f"{ours['ours'] / theirs['probmetrics']:.3f} × its time",

@@ -1,6 +1,6 @@
 """Measuring Parquet files with one worker and on a Ray cluster of two nodes on this machine.
 
-    python benchmarks/cluster.py [--rows 20000000] [--rounds 3]
+    python benchmarks/cluster.py [--rows 20000000] [--rounds 2]
 
 Two nodes of one core each, started with ``ray start`` on 127.0.0.1, against one process with one
 thread. The state must be the same bit for bit. Fills the part of docs/cluster.md that says how fast
@@ -103,7 +103,7 @@ def merge_seconds(state: bytes) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=20_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     a = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         write(Path(name), a.rows)

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 BENCHMARKS = DOCS / "benchmarks.md"
 ROUNDS = 7
+PEERS = ("netcal", "torchmetrics", "probmetrics", "uncertainty-calibration")
 
 
 def fill(page: Path, name: str, text: str) -> None:
@@ -50,7 +51,12 @@ def table(rows: Iterable[tuple[str, str, str]]) -> str:
 
 
 def met(measured: str, target: str) -> str:
-    """Whether the first number measured keeps to a target such as "≤ 2 %"; "" without a target."""
+    """Whether the first number measured keeps to a target such as "≤ 2 %"; "" without a target.
+
+    The target "yes" asks for a yes.
+    """
+    if target == "yes":
+        return "yes" if measured == target else "**no**"
     bound = re.match(r"([≤≥<]) ([\d.]+)", target)
     if bound is None:
         return ""
@@ -60,7 +66,7 @@ def met(measured: str, target: str) -> str:
 
 
 def machine() -> str:
-    names = ("numpy", "scipy", "torch", "pyarrow", "netcal", "torchmetrics")
+    names = ("numpy", "scipy", "torch", "pyarrow", *PEERS)
     packages = ", ".join(f"{name} {version(name)}" for name in names)
     return (
         f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}; "

@@ -14,6 +14,8 @@ from calibrant.study import Local, Study, run_study
 from calibrant.study._execute import evaluate
 from common import BENCHMARKS, fill, machine, table
 
+SEEDS = 5
+RUNS = 2 * SEEDS  # each with two losses
 SLOW = ("kde_ece", "skce", "mmce", "sweep_ece")  # quadratic, or seconds on purpose
 
 
@@ -72,12 +74,12 @@ def evaluation() -> float:
 
 
 def main() -> None:
-    one, trained, beside = timed(1, 10)
-    two, _, _ = timed(2, 10)
-    start = one - trained - 20 * beside
+    one, trained, beside = timed(1, SEEDS)
+    two, _, _ = timed(2, SEEDS)
+    start = one - trained - RUNS * beside
     rows = [
-        ("20 runs, one worker of one thread", f"{one:.1f} s", ""),
-        ("… training of a run", f"{trained / 20:.2f} s", ""),
+        (f"{RUNS} runs, one worker of one thread", f"{one:.1f} s", ""),
+        ("… training of a run", f"{trained / RUNS:.2f} s", ""),
         (
             "… time outside training, relative to training",
             f"{100 * (one / trained - 1):.1f} %",

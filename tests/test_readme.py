@@ -177,11 +177,25 @@ def test_the_long_description_has_no_picture_or_link_of_the_repository(monkeypat
     assert "![" in (ROOT / "README.md").read_text(encoding="utf-8")  # where it does work
 
 
-def test_the_rates_of_segmentation_maps_are_those_measured() -> None:
-    text = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    part = re.search(r"<!-- segmentation -->\n(.*?)<!-- end -->", text, re.DOTALL)[1]
-    measured = (ROOT / "evidence" / "segmentation.txt").read_text(encoding="utf-8").splitlines()
-    rows = [dict(item.split(": ", 1) for item in line.split("; ")) for line in measured]
-    head = list(rows[0])
-    lines = [head, ["---"] * len(head), *(list(row.values()) for row in rows)]
-    assert part == "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+def test_the_missed_targets_are_those_of_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    missed = importlib.import_module("missed")
+    assert missed.block(missed.BENCHMARKS, "missed") == missed.text() + "\n"
+    rows = """
+| what | measured | target | met |
+| --- | --- | --- | --- |
+| stream 10 from Parquet | 2.40 s |  |  |
+| … rate | 0.2 | ≥ 0.25 | **no** |
+| other | 3 | ≤ 2 | **no** |
+| kept | 1 | ≤ 2 | yes |
+
+| ratio | 128 × 10 | 4,096 × 1,000 | target | met |
+| --- | --- | --- | --- | --- |
+| focal | 2.4 | 2.1 | ≤ 2.5, ≤ 2 | yes, **no** |
+"""
+    text = missed.explained(list(missed.missed(rows))).splitlines()
+    assert len(text) == 3
+    assert "stream 10 from Parquet: rate 0.2 (target ≥ 0.25)." in text[0]
+    assert text[1] == f"- **other.** {missed.UNKNOWN} Measured: other 3 (target ≤ 2)."
+    assert "focal, 4,096 × 1,000 2.1 (target ≤ 2)." in text[2]
+    assert missed.explained([]) == "All targets are met."

@@ -1,0 +1,193 @@
+"""Targets that are missed, and why, from the tables of the pages; rewrites docs/benchmarks.md.
+
+A reason stands here for every row that may be missed. Only those of rows that are missed now are
+printed, with what was measured, so that the list cannot contradict the tables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from common import BENCHMARKS, DOCS, fill
+
+PAGES = {
+    BENCHMARKS: ("metrics", "segmentation", "calibrators", "losses", "training", "studies"),
+    DOCS / "cluster.md": ("rates",),
+}
+NO = "**no**"
+UNKNOWN = "The reason is not known yet."
+# Which rows, what they have in common, why a target may be missed there. The first match counts.
+REASONS = (
+    (
+        r"whole panel, no intervals|ECE alone|classwise ECE",
+        "Panel against the floor",
+        "The floor is PyTorch's own vectorised sweep. Ours also validates every value and "
+        "fills the tables of each metric.",
+    ),
+    (
+        r"peak extra memory of the panel",
+        "Memory of the panel",
+        "Eight columns of float64 are kept for each sample, whatever the number of classes; "
+        "the rest is a chunk per thread.",
+    ),
+    (
+        r"ECE from .*50,000",
+        "ECE of large arrays, against other packages",
+        "All of them spend most of their time on one pass over the same scores. Ours also "
+        "validates every value.",
+    ),
+    (
+        r"ECE from .*10,000",
+        "ECE of small arrays, against other packages",
+        "At this size a good part of the time is the fixed cost of a call.",
+    ),
+    (
+        r"without the extension",
+        "NumPy instead of the extension",
+        "NumPy makes several passes over each chunk where the extension makes one.",
+    ),
+    (
+        r"replicates of the panel",
+        "Bootstrap intervals",
+        "The intervals of calibration errors simulate labels and those of ranking metrics "
+        "resample ranks, on top of the weighted sums.",
+    ),
+    (
+        r"from Parquet",
+        "Streaming against a bare scan",
+        "The scan returns memory that is never read. Measuring reads it, computes "
+        "exponentials and fills every table.",
+    ),
+    (
+        r"calibrant measure",
+        "The whole command on a small file",
+        "Starting Python and loading NumPy and SciPy is part of it, and so are the simulated "
+        "intervals.",
+    ),
+    (
+        r"two images",
+        "ECE of segmentation maps",
+        "Pixels to be ignored are taken out first, which copies the scores once.",
+    ),
+    (
+        r"`Accumulator`",
+        "Streamed segmentation maps",
+        "The accumulator fills the tables of all classes, the histogram of the ranking "
+        "metrics and the bootstrap sums of the images, not ECE alone.",
+    ),
+    (
+        r"^auto",
+        "Automatic selection",
+        "Each candidate is fitted once per fold.",
+    ),
+    (
+        r"vector scaling",
+        "Vector scaling against probmetrics",
+        "Ours chooses its penalty by cross-validation, which takes several fits; the other "
+        "uses a fixed one.",
+    ),
+    (
+        r", 128 × 10$",
+        "Losses at 128 × 10",
+        "At this size PyTorch's fixed cost per operation dominates, and `F.cross_entropy` is "
+        "two operations. The next table has their share in a training step.",
+    ),
+    (
+        r", 4,096 × 1,000$",
+        "Losses at 4,096 × 1,000",
+        "They need another pass over the logits than cross-entropy does.",
+    ),
+    (
+        r"(training|evaluation): against the plain loop",
+        "Training and evaluation against the plain loop",
+        "Most of the time is spent in the network's convolutions, which are the same in both;"
+        " a loop can only save what surrounds them. The rows against the fixed batch show how"
+        " little that is.",
+    ),
+    (
+        r"outside training",
+        "Studies with training runs of two seconds",
+        "Starting the workers and evaluating weigh little only against longer runs, as the "
+        "row of runs of one minute shows.",
+    ),
+    (
+        r"starting the workers",
+        "Starting the workers of a study",
+        "A worker is a new process that loads PyTorch.",
+    ),
+    (
+        r"two workers against one",
+        "Two workers against one",
+        "Two processes share the memory bandwidth and caches of the machine, and starting "
+        "them takes its time twice.",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Miss:
+    """A row whose target is missed."""
+
+    what: str
+    measured: str
+    target: str
+
+
+def block(page: Path, name: str) -> str:
+    found = re.search(rf"<!-- {name} -->\n(.*?)<!-- end -->", page.read_text("utf-8"), re.DOTALL)
+    if found is None:
+        raise SystemExit(f"{page.name} has no part marked {name!r}")
+    return found[1]
+
+
+def missed(text: str) -> Iterator[Miss]:
+    """The rows of tables that have a **no**; with two measured columns, each on its own."""
+    head: list[str] = []
+    above = ""
+    for line in text.splitlines():
+        if not line.startswith("| "):
+            head = []
+            continue
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not head:
+            head = cells
+            continue
+        what, *measured, target, kept = cells
+        above = above if what.startswith("…") else what
+        label = f"{above}: {what[2:]}" if what.startswith("…") else what
+        names = head[1:-2] if len(measured) > 1 else [""]
+        outcomes = kept.split(", ")
+        bounds = target.split(", ") if len(outcomes) > 1 else [target]
+        columns = zip(names, measured, bounds, outcomes, strict=False)
+        for name, value, bound, outcome in columns:
+            if outcome == NO:
+                yield Miss(f"{label}, {name}" if name else label, value, bound)
+
+
+def explained(misses: list[Miss]) -> str:
+    """One paragraph for the rows that share a reason."""
+    if not misses:
+        return "All targets are met."
+    groups: dict[tuple[str, str], list[Miss]] = {}
+    for one in misses:
+        reasons = ((title, why) for row, title, why in REASONS if re.search(row, one.what))
+        groups.setdefault(next(reasons, (one.what, UNKNOWN)), []).append(one)
+    return "\n".join(
+        f"- **{title}.** {why} Measured: "
+        + "; ".join(f"{m.what} {m.measured} (target {m.target})" for m in some)
+        + "."
+        for (title, why), some in groups.items()
+    )
+
+
+def text() -> str:
+    pages = ((page, name) for page, names in PAGES.items() for name in names)
+    return explained([miss for page, name in pages for miss in missed(block(page, name))])
+
+
+if __name__ == "__main__":
+    fill(BENCHMARKS, "missed", text())
+    print(text())
