@@ -15,7 +15,7 @@ from tests import browser as web  # noqa: E402
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-WIDTH, HEIGHT = 1000, 1620
+SIZE = (1000, 1620)
 
 
 def take_picture(browser: "Browser", path: Path, *, replicates: int = 1000) -> None:
@@ -23,8 +23,7 @@ def take_picture(browser: "Browser", path: Path, *, replicates: int = 1000) -> N
         report = Path(folder) / "report.html"
         models = {"digits, cross-entropy": load_example("cross_entropy")}
         write_report(models, report, replicates=replicates)
-        size = {"width": WIDTH, "height": HEIGHT}
-        with web.opened(browser, report, viewport=size, color_scheme="light") as view:
+        with web.opened(browser, report, size=SIZE) as view:
             view.wait_until("document.getElementById('curve').data?.length")
             view.page.screenshot(path=path)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 ABSENT = "no Chromium on this machine: install it, or point CALIBRANT_CHROMIUM at one"
 READY = "html[data-ready]"
+SCREEN = (1280, 720)
 
 
 def chromium() -> str | None:
@@ -46,6 +47,19 @@ class Opened:
     page: Page
     complaints: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
+    _listeners: list[tuple[Any, Any]] = field(default_factory=list)
+
+    def listen(self, event: Any, listener: Any) -> None:
+        """Be told of an event of the page while this report is open."""
+        self.page.on(event, listener)
+        self._listeners.append((event, listener))
+
+    def leave(self) -> None:
+        """Give the page back as it was found."""
+        for event, listener in self._listeners:
+            self.page.remove_listener(event, listener)
+        self.page.mouse.move(0, 0)
+        self.page.goto("about:blank")
 
     def shown(self, metric: str, model: int = 0) -> str:
         """What the readout shows of a metric."""
@@ -75,18 +89,33 @@ class Opened:
         )
 
 
+def _page(browser: Browser) -> Page:
+    """The browser's only page: a new one takes three times as long to show a report."""
+    if browser.contexts:
+        return browser.contexts[0].pages[0]
+    page = browser.new_context(offline=True).new_page()
+    page.set_default_timeout(120_000)  # a busy machine is no fault of the report
+    return page
+
+
 @contextmanager
-def opened(browser: Browser, path: Path, **options: Any) -> Iterator[Opened]:
+def opened(
+    browser: Browser,
+    path: Path,
+    *,
+    size: tuple[int, int] = SCREEN,
+    scheme: Literal["light", "dark"] = "light",
+) -> Iterator[Opened]:
     """A report opened offline from its file, ready for use."""
-    context = browser.new_context(offline=True, **options)
-    found = Opened(context.new_page())
-    found.page.on("console", lambda message: found.complaints.append(message.text))
-    found.page.on("pageerror", lambda error: found.complaints.append(str(error)))
-    found.page.on("request", lambda request: found.requests.append(request.url))
-    found.page.set_default_timeout(120_000)  # a busy machine is no fault of the page
-    found.page.goto(path.resolve().as_uri())
-    found.page.wait_for_selector(READY, state="attached")
+    found = Opened(_page(browser))
+    found.page.set_viewport_size({"width": size[0], "height": size[1]})
+    found.page.emulate_media(media="null", color_scheme=scheme)
+    found.listen("console", lambda message: found.complaints.append(message.text))
+    found.listen("pageerror", lambda error: found.complaints.append(str(error)))
+    found.listen("request", lambda request: found.requests.append(request.url))
     try:
+        found.page.goto(path.resolve().as_uri())
+        found.page.wait_for_selector(READY, state="attached")
         yield found
     finally:
-        context.close()
+        found.leave()

@@ -214,7 +214,7 @@ def test_the_policy_stops_what_is_not_ours(browser: Browser, report: Path) -> No
     """An injected script does not run and an injected image is not fetched."""
     with web.opened(browser, report) as view:
         failed: list[str | None] = []
-        view.page.on("requestfailed", lambda request: failed.append(request.failure))
+        view.listen("requestfailed", lambda request: failed.append(request.failure))
         view.page.evaluate("""() => {
             const script = document.createElement("script");
             script.textContent = "window.injected = 1";
@@ -376,7 +376,7 @@ def test_hostile_names_are_shown_as_text(browser: Browser, tmp_path: Path) -> No
     names = ['<script>alert("x")</script>', "<b>bold</b>%{x}", "\u202eRTL 🦊 <br>", "שלום &lt;"]
     write_report(dict.fromkeys(names, p), tmp_path / "r.html", title=HOSTILE[1], replicates=20)
     with web.opened(browser, tmp_path / "r.html") as view:
-        view.page.on("dialog", lambda dialog: view.complaints.append(dialog.message))
+        view.listen("dialog", lambda dialog: view.complaints.append(dialog.message))
         assert view.page.title() == HOSTILE[1]
         toggles = view.page.locator(".toggle bdi").all_inner_texts()
         assert [text.split() for text in toggles] == [name.split() for name in names]
@@ -559,7 +559,7 @@ CONTRAST = """() => {
 def test_contrast(scheme: Any, browser: Browser, report: Path, study: Any) -> None:
     """At least 4.5 between every text and its ground, by the system's scheme and by the button."""
     for path in (report, study[1]):
-        with web.opened(browser, path, color_scheme=scheme) as view:
+        with web.opened(browser, path, scheme=scheme) as view:
             assert view.page.evaluate(CONTRAST) == []
             ground = "getComputedStyle(document.body).backgroundColor"
             start = view.page.evaluate(ground)
@@ -600,7 +600,7 @@ def test_everything_has_a_name(browser: Browser, report: Path, study: Any) -> No
 @pytest.mark.slow
 def test_it_fits_a_narrow_window(browser: Browser, report: Path, study: Any) -> None:
     for path in (report, study[1]):
-        with web.opened(browser, path, viewport={"width": 340, "height": 700}) as view:
+        with web.opened(browser, path, size=(340, 700)) as view:
             assert view.page.evaluate("document.documentElement.scrollWidth") <= 340
 
 
@@ -609,10 +609,10 @@ def test_the_first_picture_is_within_two_screens_of_a_phone(
     browser: Browser, report: Path, study: Any
 ) -> None:
     for path, first in ((report, ".chart"), (study[1], "table.heat")):
-        with web.opened(browser, path, viewport={"width": 390, "height": 844}) as view:
+        with web.opened(browser, path, size=(390, 844)) as view:
             top = f"document.querySelector('{first}').getBoundingClientRect().top + scrollY"
             assert view.page.evaluate(top) < 2 * 844
-    with web.opened(browser, report, viewport={"width": 390, "height": 844}) as view:
+    with web.opened(browser, report, size=(390, 844)) as view:
         assert not view.page.is_visible(".answers dl >> nth=0")
         view.page.click(".answers summary >> nth=0")
         assert view.page.is_visible(".answers dl >> nth=0")
@@ -629,7 +629,7 @@ def test_the_first_picture_is_within_two_screens_of_a_phone(
 def test_print(browser: Browser, report: Path, study: Any) -> None:
     """On paper: light colours, no controls, charts no wider than the paper."""
     for path in (report, study[1]):
-        with web.opened(browser, path, color_scheme="dark") as view:
+        with web.opened(browser, path, scheme="dark") as view:
             view.page.evaluate("dispatchEvent(new Event('beforeprint'))")
             view.page.emulate_media(media="print")
             assert not view.page.is_visible(".controls >> nth=0")
