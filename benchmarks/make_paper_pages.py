@@ -34,15 +34,12 @@ from common import DOCS, fill, markdown
 from verdicts import (
     FOLDER,
     MIXED,
-    MOST_SEEDS,
     SOURCES,
     WORDS,
     Verdicts,
     by_source,
     empirical,
     overall,
-    seeds_to_decide,
-    words_of,
 )
 
 WANG = "wang2021"
@@ -186,23 +183,17 @@ def findings(paper: str) -> str:
 
 
 def undecided(names: list[str]) -> list[str]:
-    """What would decide the claims that are open."""
-    told_apart, missing = [], []
+    """What would decide the claims that are open, by the sources that have numbers for them."""
+    rows = []
     for name in names:
-        found = words_of(name)
-        if not found:
-            missing.append(name)
-        for source in found:
-            count = seeds_to_decide(name, source) if source in TRAINED else None
-            if count is not None:
-                shown = f"about {count:,}" if count <= MOST_SEEDS else f"more than {MOST_SEEDS:,}"
-                told_apart.append(f"{name} {shown} at scale {source}")
-    text = []
-    if told_apart:
-        text.append(f"Seeds that would decide, if the means stayed: {'; '.join(told_apart)}.")
-    if missing:
-        text.append(f"Not tested, for lack of runs of the kind asked for: {', '.join(missing)}.")
-    return text
+        verdicts = {source: found[name] for source, found in by_source().items()}
+        tested = {s: v for s, v in verdicts.items() if v.effect is not None} or verdicts
+        needs = {verdict.needs for verdict in tested.values()}
+        if len(needs) == 1:
+            rows.append([name, needs.pop()])
+        else:
+            rows.append([name, " ".join(f"{SOURCES[s]}: {v.needs}" for s, v in tested.items())])
+    return [markdown(["open claim", "what would decide it"], rows)] if rows else []
 
 
 def blocks() -> dict[str, dict[str, str]]:

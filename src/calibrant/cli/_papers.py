@@ -194,5 +194,5 @@ def claims_command(
         evidence = evidence_at(results, scale)
         echo(f"Scale {scale}. {scale_note(scale)}\n", err=as_json)
     with one_line_warnings():
-        judged = judge(evidence)
+        judged = judge(evidence, needs=True)
     echo(claims_json(judged) if as_json else claims_table(judged))

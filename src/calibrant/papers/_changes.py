@@ -14,21 +14,40 @@ Signs = Mapping[Label, Mapping[int, float]]
 def effect_sizes(evidence: Evidence) -> Evidence:
     """Cohen's d of each secondary loss of karandikar2021: primary loss alone minus both, in ECE.
 
-    The primary loss is the part of the place, and the secondary loss the label.
+    The primary loss is the part of the place, and the secondary loss the label. A d belongs to all
+    seeds together; its value by seed is the jackknife's pseudo-value, so that differences of d have
+    a standard error.
     """
     cells: dict[EvidenceKey, SeedMean] = {}
     for place, found in evidence.at("karandikar2021", "main", "ece").items():
         for label, cell in found.items():
             primary, _, secondary = label.method.partition(" + ")
             alone = found.get(label._replace(method=primary))
-            size = math.nan if alone is None or not secondary else _cohen(alone, cell)
-            if math.isfinite(size):
+            size = None if alone is None or not secondary else _effect(alone, cell)
+            if size is not None:
                 where = Place(place.data, place.model, primary)
                 key = EvidenceKey(
                     "karandikar2021", "effect", where, "d", label._replace(method=secondary)
                 )
-                cells[key] = SeedMean(size)
+                cells[key] = size
     return evidence.having(cells)
+
+
+def _effect(alone: SeedMean, both: SeedMean) -> SeedMean | None:
+    """Cohen's d, by pseudo-values of seeds where three or more are known; None without spread."""
+    one, two = alone.seeds or {}, both.seeds or {}
+    shared = sorted(one.keys() & two.keys())
+    if len(shared) < 3:  # noqa: PLR2004 - without one of two seeds there is no spread
+        size = _cohen(alone, both)
+        return SeedMean(size) if math.isfinite(size) else None
+    whole = _cohen(*(SeedMean.of({s: x[s] for s in shared}) for x in (one, two)))
+    fewer = {
+        seed: _cohen(*(SeedMean.of({s: x[s] for s in shared if s != seed}) for x in (one, two)))
+        for seed in shared
+    }
+    count = len(shared)
+    values = {seed: count * whole - (count - 1) * part for seed, part in fewer.items()}
+    return SeedMean.of(values) if all(map(math.isfinite, values.values())) else None
 
 
 def _cohen(alone: SeedMean, both: SeedMean) -> float:

@@ -35,7 +35,7 @@ CLAIMS: dict[str, Claim] = {
 
 
 def judge(
-    evidence: Evidence, names: Iterable[str] | None = None
+    evidence: Evidence, names: Iterable[str] | None = None, *, needs: bool = False
 ) -> list[tuple[Claim, ClaimVerdict]]:
     """The verdict of evidence on claims.
 
@@ -45,6 +45,8 @@ def judge(
         ``Evidence.published()`` or ``Evidence.measured(out, scale)``.
     names
         Of the claims, such as ``["W1", "K2"]``; None for all.
+    needs
+        Whether to compute what would decide the claims that cannot be told.
 
     Examples
     --------
@@ -57,7 +59,8 @@ def judge(
         if name not in CLAIMS:
             advice = near_name(str(name), CLAIMS)
             raise refuse("claim", "must be a claim of the papers", f"got {name!r}", advice)
-    return [(CLAIMS[name], CLAIMS[name].test(evidence)) for name in wanted]
+    found = [CLAIMS[name] for name in wanted]
+    return [(c, c.test_and_need(evidence) if needs else c.test(evidence)) for c in found]
 
 
 def claims_table(judged: Sequence[tuple[Claim, ClaimVerdict]], *, width: int = 100) -> str:
@@ -110,7 +113,7 @@ def claims_table(judged: Sequence[tuple[Claim, ClaimVerdict]], *, width: int = 1
 
 
 def details(verdict: ClaimVerdict) -> list[str]:
-    """Where a claim was tested, and what becomes of it with other margins than ours.
+    """Where a claim was tested, its verdict with other margins than ours, what would decide it.
 
     >>> [(_, verdict)] = judge(Evidence.published(), ["S2"])
     >>> details(verdict)[1]
@@ -120,7 +123,7 @@ def details(verdict: ClaimVerdict) -> list[str]:
     if verdict.margins:
         tried = ", ".join(f"with {margin} {word}" for margin, word in verdict.margins)
         found.append(f"The margin is ours: {tried}.")
-    return found
+    return [*found, verdict.needs] if verdict.needs else found
 
 
 def _effect(verdict: ClaimVerdict) -> str:

@@ -212,7 +212,8 @@ def coefficients_vary(evidence: Evidence) -> ClaimVerdict:
     unit, what = "largest over smallest", "Best coefficient on different data sets"
     if len(spans) < 2:  # noqa: PLR2004 - one loss is not most of them
         words = f"{what}: sweeps of fewer than two losses on two data sets in {evidence.source}."
-        return ClaimVerdict("cannot tell", None, None, None, unit, None, words)
+        needs = "More seeds cannot decide it: there are no runs of this kind."
+        return ClaimVerdict("cannot tell", None, None, None, unit, None, words, needs=needs)
     vary, every = sum(differ), len(differ)
     effect = math.exp(sum(spans) / every)
     words = f"{what}: they differ for {vary} of {every} losses."

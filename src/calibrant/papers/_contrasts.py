@@ -1,10 +1,7 @@
-"""One comparison of methods over settings: its size, its interval, and whether luck explains it.
+"""One comparison of methods over settings, and whether luck explains it.
 
 A contrast is a mean over pairs of labels (log ratio or difference), positive where it supports the
-claim. Its standard error comes from the runs: differences within a seed where values by seed are
-known (a seed is a split of the data), printed spreads otherwise. Settings are fixed: the interval
-speaks about these data and networks over other seeds; a setting without a spread counts as a case
-only. Where nothing has a spread, the settings themselves are the repetitions.
+claim. Its interval is made in ``_estimates``.
 
 That the seeds agree does not show that the *labels* matter: of four methods one is always worst. So
 the same contrast is computed with the labels permuted at random among the values of each setting
@@ -26,7 +23,6 @@ from numpy.typing import NDArray
 from calibrant.papers._evidence import Evidence, Label, SeedMean
 from calibrant.papers._run_measures import FLOOR
 from calibrant.papers._scales import Place, data_set
-from calibrant.results import summarise_runs
 
 Array = NDArray[np.float64]
 Pair = tuple[Label | None, Label | None]  # minuend and subtrahend; None is 1 or 0
@@ -156,16 +152,6 @@ class Setting:
         return found[:-1]
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """Mean contrast with its interval (NaN if nothing tells it), cases for it and all cases."""
-
-    mean: float
-    low: float
-    high: float
-    cases: tuple[int, int]
-
-
 # --- settings ----------------------------------------------------------------------------------
 
 
@@ -220,86 +206,6 @@ def _common_seeds(cells: Sequence[SeedMean]) -> list[int] | None:
         return []
     shared = set.intersection(*(set(cell.seeds or ()) for cell in cells))
     return sorted(shared) or None
-
-
-# --- the estimate ------------------------------------------------------------------------------
-
-
-def estimate(contrast: Contrast, found: Sequence[Setting]) -> Estimate:
-    """Mean over settings with its 95 % t interval, and how many cases support the claim."""
-    results = [_mean_and_error(setting) for setting in found]
-    known = [row for row in results if not math.isnan(row[1])]
-    if known:
-        mean, low, high = pooled(known)
-    else:
-        over = summarise_runs([mean for mean, *_ in results])
-        # Two settings give an interval, but one that says nothing.
-        enough = len(results) > 2  # noqa: PLR2004
-        mean, low, high = over.mean, *((over.low, over.high) if enough else (math.nan, math.nan))
-    cases = [case for setting in found for case in _cases(contrast, setting)]
-    return Estimate(mean, low, high, (sum(cases), len(cases)))
-
-
-def pooled(rows: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
-    r"""Mean of (mean, standard error, degrees of freedom) of settings, with its t interval.
-
-    The standard error is :math:`\sqrt{\sum s_i^2} / m`, its degrees of freedom those of Welch and
-    Satterthwaite, :math:`(\sum s_i^2)^2 / \sum (s_i^4 / \nu_i)`.
-
-    >>> [round(x, 3) for x in pooled([(1.0, 0.5, 4), (2.0, 0.5, 4)])]
-    [1.5, 0.685, 2.315]
-    """
-    from scipy.special import stdtrit
-
-    means, errors, freedom = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
-    mean = float(means.mean())
-    error, dof = satterthwaite(errors**2, freedom)
-    reach = 0.0 if error == 0 else float(stdtrit(dof, 0.975)) * error / len(rows)
-    return mean, mean - reach, mean + reach
-
-
-def satterthwaite(variances: Array, freedom: Array) -> tuple[float, float]:
-    """Root of a sum of variances and its degrees of freedom; variances of 0 bring none."""
-    real = variances > 0
-    if not real.any():
-        return 0.0, math.inf
-    shares = variances[real] / variances[real].sum()
-    return math.sqrt(variances.sum()), 1 / float((shares**2 / freedom[real]).sum())
-
-
-def _mean_and_error(setting: Setting) -> tuple[float, float, float]:
-    """Contrast of a setting, its standard error and degrees of freedom; NaN for one run."""
-    weights = setting.weights
-    by_seed = (setting.values @ weights).mean(axis=0)
-    if setting.variances is None or setting.freedom is None:
-        over = summarise_runs(by_seed)
-        return over.mean, over.sem, len(by_seed) - 1.0
-    used = weights != 0
-    rows = [
-        satterthwaite(weights[used] ** 2 * variances[used], freedom[used])
-        for variances, freedom in zip(setting.variances, setting.freedom, strict=True)
-        if not np.isnan(variances[used]).any()
-    ]
-    if len(rows) < len(setting.variances):
-        return float(by_seed.mean()), math.nan, math.nan
-    # Parts share their networks, and print tells no correlation: at worst it is 1.
-    errors, freedoms = zip(*rows, strict=True)
-    return float(by_seed.mean()), float(np.mean(errors)), min(freedoms)
-
-
-def _cases(contrast: Contrast, setting: Setting) -> list[bool]:
-    """Which pairs, or parts if the best is asked for, support the claim."""
-    means = setting.values.mean(axis=1)  # over seeds
-    means = np.concatenate([means, np.zeros((len(means), 1))], axis=1)  # the constant
-    gaps = means[:, setting.pairs[:, 0]] - means[:, setting.pairs[:, 1]]
-    if contrast.within is not None:
-        low, high = contrast.within
-        agree = ((gaps > low) & (gaps < high)).ravel()
-    elif contrast.best:
-        agree = (gaps >= contrast.margin - 1e-12).all(axis=1)
-    else:
-        agree = (gaps > contrast.margin).ravel()
-    return [bool(case) for case in agree]
 
 
 # --- luck --------------------------------------------------------------------------------------
