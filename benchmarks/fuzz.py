@@ -95,6 +95,7 @@ def work(first: int, count: int, seed: int, place: Path) -> None:
                         "fault": fault,
                         "exit": code,
                         "peak": peak,
+                        "kept": resident(),
                         "seconds": seconds,
                         "said": said[-200:],
                     }
@@ -103,6 +104,12 @@ def work(first: int, count: int, seed: int, place: Path) -> None:
             )
             if peak > BYTES:
                 return  # its peak would be blamed on the next
+
+
+def resident() -> int:
+    """Bytes of memory that this process has now."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * resource.getpagesize()
 
 
 def invoked(app: Any, arguments: list[str]) -> tuple[str, int | None, BaseException | None]:
@@ -252,9 +259,11 @@ def counts_of(records: list[dict[str, Any]]) -> str:
     exits = Counter(record["exit"] for record in records)
     slowest = max((record["seconds"] for record in records), default=0)
     peak = max((record["peak"] for record in records), default=0)
+    kept = max((record.get("kept", 0) for record in records), default=0)
     return (
         f"{len(records):,} calls: exit codes {dict(sorted(exits.items(), key=str))}; "
-        f"faults {dict(faults) or 'none'}; slowest {slowest:.1f} s; peak {peak / (1 << 30):.2f} GiB"
+        f"faults {dict(faults) or 'none'}; slowest {slowest:.1f} s; "
+        f"peak {peak / (1 << 30):.2f} GiB, {kept / (1 << 30):.2f} GiB kept after a call"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -297,6 +298,29 @@ def test_bombs_are_refused_before_they_fill_memory(tmp_path: Path, monkeypatch) 
     for name in ("b.csv.gz", "b.jsonl"):
         with pytest.raises(InputError, match="of memory, but only"):
             load(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["b.csv.gz", "b.jsonl.gz"])
+def test_packed_text_is_never_held_as_a_whole(tmp_path: Path, monkeypatch, name: str) -> None:
+    from calibrant.io import _text
+
+    head, row = b"", b'{"label": 0, "logits": [1, 2]}' + b" " * 20_000 + b"\n"
+    if name == "b.csv.gz":
+        head, row = b"label,logit_0,logit_1\n", b"0,1." + b"0" * 20_000 + b",2\n"
+    (tmp_path / name).write_bytes(gzip.compress(head + row * 1000, 1))
+    monkeypatch.setattr(_text, "TEXT_PIECE", 1 << 20)
+    load(tmp_path / name)  # imports take memory, too
+    tracemalloc.start()
+    try:
+        assert load(tmp_path / name).num_samples == 1000
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < len(row) * 1000 / 2
+    monkeypatch.setattr(_text, "PLENTY", 1 << 20)
+    monkeypatch.setattr(_text, "EXPANSION", 10)
+    with pytest.raises(InputError, match=r"more than 10 times its size; got over .* gunzip"):
+        load(tmp_path / name)
 
 
 def test_urls_of_pyarrows_filesystems(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from calibrant._core.memory import check_size
 from calibrant.io._arrow import arrow_table, table_columns
 from calibrant.io._columns import STREAM_ADVICE, Columns, with_header
 from calibrant.io._layout import Layout, check_width
-from calibrant.io._text import TEXT_PIECE, opened_text, size_of
+from calibrant.io._text import opened_text, text_pieces
 
 CSV_PREFIX = "# calibrant "
 LONGEST_LINE = 1 << 24
@@ -30,8 +30,7 @@ def read_csv(path: Path, layout: Layout) -> Columns:
         names = first if header is None else stream.readline(LONGEST_LINE)
         _check_separator(names, path.name, layout.separator)
         check_width(names.count(layout.separator.encode()) + 1, path.name)
-        stream.seek(0)
-        check_size(_csv_needs(stream, layout.separator), path.name, STREAM_ADVICE)
+        _check_needs(stream, path, layout.separator)
         table = csv.read_csv(
             stream,
             read_options=csv.ReadOptions(skip_rows=0 if header is None else 1),
@@ -58,13 +57,13 @@ def _check_separator(line: bytes, where: str, separator: str) -> None:
         raise refuse(where, rule, f"got {SEPARATORS[other]}", advice)
 
 
-def _csv_needs(stream: BinaryIO, separator: str) -> int:
-    """Bytes of the text, plus 16 per value: 8 as it is read and 8 in an array."""
-    values, size = 0, size_of(stream)
-    while piece := stream.read(TEXT_PIECE):
-        values += piece.count(separator.encode()) + piece.count(b"\n")
-    stream.seek(0)
-    return size + 16 * values
+def _check_needs(stream: BinaryIO, path: Path, separator: str) -> None:
+    """Compare with memory: bytes of the text, plus 16 per value: 8 as read, 8 in an array."""
+    needed = 0
+    for piece in text_pieces(stream, path):
+        values = piece.count(separator.encode()) + piece.count(b"\n")
+        needed += len(piece) + 16 * values
+        check_size(needed, path.name, STREAM_ADVICE)
 
 
 def write_csv(path: Path, columns: Columns) -> None:

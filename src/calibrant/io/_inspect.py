@@ -20,7 +20,7 @@ from calibrant.io._columns import Columns
 from calibrant.io._jsonl import Row, field, rows_columns
 from calibrant.io._layout import Layout
 from calibrant.io._options import Questions
-from calibrant.io._text import opened_text, size_of
+from calibrant.io._text import check_parsed, opened_text
 
 ZSTD = 93  # the compression of zip files that Python's own module does not read
 LOCAL_HEADER = 30
@@ -45,8 +45,8 @@ def read_eval(path: Path, layout: Layout) -> Columns:
 
 def read_json(path: Path, layout: Layout) -> Columns:
     """A .json log of Inspect, or a list of objects, one per sample."""
-    with clear_errors(path, "JSON"), opened_text(path, PARSED) as stream:
-        check_size(PARSED * size_of(stream), path.name)
+    with clear_errors(path, "JSON"), opened_text(path) as stream:
+        check_parsed(stream, path)
         data = json.loads(stream.read())
         if isinstance(data, dict) and data.get("schema") == CALIBRATOR:
             rule, advice = "must hold predictions", "Read it with calibrant.load_calibrator."

@@ -10,11 +10,10 @@ from typing import Any, BinaryIO
 
 from calibrant._core.checks import InputError, refuse
 from calibrant._core.files import clear_errors
-from calibrant._core.memory import PARSED, check_size
 from calibrant.io._arrow import missing_values, table_columns
 from calibrant.io._columns import Columns
 from calibrant.io._layout import Layout, Plan, plan_columns
-from calibrant.io._text import opened_text, size_of
+from calibrant.io._text import check_parsed, opened_text
 
 Row = Mapping[str, Any]
 LONGEST_LINE = 1 << 28
@@ -23,8 +22,8 @@ SKIPPABLE = ("confidence", "correct")  # with the option skip_unparsable
 
 def read_rows(path: Path) -> list[Row]:
     """The objects of a file of JSON lines; empty lines are skipped."""
-    with clear_errors(path, "JSON lines"), opened_text(path, PARSED) as stream:
-        check_size(PARSED * size_of(stream), path.name)
+    with clear_errors(path, "JSON lines"), opened_text(path) as stream:
+        check_parsed(stream, path)
         return _parsed(stream, path.name)
 
 

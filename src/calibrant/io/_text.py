@@ -3,49 +3,51 @@
 from __future__ import annotations
 
 import gzip
-import io
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._core.memory import check_size
+from calibrant._core.checks import refuse
+from calibrant._core.memory import PARSED, check_size, in_bytes
 
 GZIP = ".gz"
 TEXT_PIECE = 1 << 24
+# A table that is packed to less than this share of its text hardly says anything: text beyond the
+# first gigabyte is not unpacked then, which would take minutes.
+EXPANSION, PLENTY = 200, 1 << 30
 
 
-@contextmanager
-def opened_text(path: Path, needs: int = 2) -> Iterator[BinaryIO]:
-    """The bytes of a text file; a compressed one is unpacked into memory as far as that goes.
+def opened_text(path: Path) -> BinaryIO:
+    """The bytes of a text file; a compressed one is unpacked as it is read, never as a whole."""
+    return cast(BinaryIO, gzip.open(path) if path.suffix.lower() == GZIP else path.open("rb"))
 
-    ``needs`` is how many bytes of memory each byte of text will take.
-    """
-    if path.suffix.lower() != GZIP:
-        with path.open("rb") as stream:
-            yield stream
-        return
-    unpacked = io.BytesIO()
-    with gzip.open(path, "rb") as packed:
-        while piece := packed.read(TEXT_PIECE):
-            check_size(needs * (unpacked.tell() + len(piece)), path.name)
-            unpacked.write(piece)
-    unpacked.seek(0)
-    yield unpacked
+
+def text_pieces(stream: BinaryIO, path: Path) -> Iterator[bytes]:
+    """The whole text in pieces; afterwards the stream is at its beginning again."""
+    most = max(PLENTY, EXPANSION * path.stat().st_size)
+    stream.seek(0)
+    size = 0
+    while piece := stream.read(TEXT_PIECE):
+        size += len(piece)
+        if size > most:
+            rule = f"must not unpack to more than {EXPANSION} times its size"
+            raise refuse(path.name, rule, f"got over {in_bytes(most)}", "Unpack it with gunzip.")
+        yield piece
+    stream.seek(0)
+
+
+def check_parsed(stream: BinaryIO, path: Path) -> None:
+    """Fail if the objects of JSON text do not fit into the available memory."""
+    size = 0
+    for piece in text_pieces(stream, path):
+        size += len(piece)
+        check_size(PARSED * size, path.name)
 
 
 def text_array(texts: Sequence[str], where: str) -> NDArray[np.str_]:
     """Strings as an array, if they fit into memory: NumPy pads each to the longest."""
     check_size(4 * max(map(len, texts), default=0) * len(texts), where)
     return np.array(texts, dtype=np.str_)
-
-
-def size_of(stream: BinaryIO) -> int:
-    """Bytes of an opened file."""
-    here = stream.tell()
-    size = stream.seek(0, io.SEEK_END)
-    stream.seek(here)
-    return size
