@@ -487,7 +487,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "save ending": ({"save": "c.npz"}, r"save must end in \.json"),
     "onnx ending": ({"onnx": "c.json"}, r"onnx must end in \.onnx"),
     "no folder": ({"save": "absent/c.json"}, "an existing folder"),
-    "a folder": ({"save": "folder.json"}, "an existing folder"),
+    "a folder": ({"save": "folder.json"}, "a regular file or a new name; got .*, a folder"),
     "out is fit": ({"apply": ["test.npz"], "out": "fit.npz"}, "must not be an input"),
     "out is apply": ({"apply": ["test.npz"], "out": "test.npz"}, "must not be an input"),
     "out is a link": ({"apply": ["test.npz"], "out": "link.npz"}, "must not be an input"),

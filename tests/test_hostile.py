@@ -243,7 +243,18 @@ def copy_run(run_folder: Path, folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("settings", [{}, [], {"data": 3}, {"data_hash": None}, {"split": 1}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        [],
+        {"data": 3},
+        {"data_hash": None},
+        {"split": 1},
+        {"split": {}},
+        {"split": {"calibration": 0, "x": 1}},
+    ],
+)
 def test_settings_of_a_run_of_wrong_types(run_folder: Path, tmp_path: Path, settings) -> None:
     folder = copy_run(run_folder, tmp_path)
     sound = json.loads((folder / "run.json").read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -273,9 +274,12 @@ def seconds_of(line: list[str], limit: float) -> Iterator[float]:
 # --- the cache --------------------------------------------------------------------------------
 
 
-def filled(folder: Path, runs: int = 60) -> Store:
+KEYS = [f"k{number}" for number in range(60)]
+
+
+def filled(folder: Path) -> Store:
     store = Store(folder)
-    for number in range(runs):
+    for number in range(len(KEYS)):
         entry = dict.fromkeys(COLUMNS, "x") | {"run": f"k{number}", "seed": 0, "value": number / 7}
         store.write(f"k{number}", [entry, {**entry, "metric": "y"}], {"label": "x"})
     return store
@@ -315,7 +319,8 @@ def test_a_damaged_result_is_not_taken_from_the_cache(tmp_path: Path) -> None:
 
 
 def test_a_damaged_cache_is_made_again(tmp_path: Path) -> None:
-    filled(tmp_path)
+    store = filled(tmp_path)
+    facts = store.facts_of_all(KEYS)
     first = values_by_run(tmp_path)
     cache = tmp_path / CACHE
     good = cache.read_bytes()
@@ -324,6 +329,32 @@ def test_a_damaged_cache_is_made_again(tmp_path: Path) -> None:
         assert values_by_run(tmp_path) == first
     # Sealed, but its spans are not ones of its table.
     rows = read_rows(cache, read_sealed(cache))
-    for runs in ("[]", "{}", '{"k1": 3}', '{"k1": ["a", "b", 1]}', "nonsense"):
+    shapes = ('{"k1": 3}', '{"k1": ["a", "b", 1]}', '{"k1": ["a", 1e400, 1, {}]}', "[" * 10**5)
+    for runs in ("[]", "{}", *shapes, "nonsense"):
         write_sealed(cache, rows_file(rows, {"runs": runs}))
+        assert store.facts_of_all(KEYS) == facts
         assert values_by_run(tmp_path) == first
+
+
+def test_the_cache_knows_the_facts_of_runs(tmp_path: Path, monkeypatch) -> None:
+    store = filled(tmp_path)
+    expected = {key: store.facts(key) for key in KEYS}
+    assert store.facts_of_all(KEYS) == expected
+    read_all(tmp_path)
+    with monkeypatch.context() as patched:  # no file of a run is parsed again
+        patched.setattr("calibrant.results._store.read_facts", None)
+        assert store.facts_of_all(KEYS) == expected
+    entry = dict.fromkeys(COLUMNS, "x") | {"run": "k3", "seed": 0, "value": 1.0}
+    store.write("k3", [entry], {"label": "new"})
+    content = bytearray(store.result_path("k5").read_bytes())
+    content[9] ^= 1
+    store.result_path("k5").write_bytes(content)
+    store.result_path("k6").unlink()
+    changed = {"k3": {"label": "new"}, "k5": None, "k6": None}
+    assert store.facts_of_all(KEYS) == {**expected, **changed}
+    # Sealed, but with facts of another form.
+    cache = tmp_path / CACHE
+    spans = {key: (read_sealed(store.result_path(key)).digest, 0, 2, [3]) for key in ("k1", "k2")}
+    rows = read_rows(cache, read_sealed(cache))
+    write_sealed(cache, rows_file(rows, {"runs": json.dumps(spans)}))
+    assert store.facts_of_all(KEYS) == {**expected, **changed}

@@ -18,7 +18,7 @@ import tarfile
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from calibrant._core.memory import in_bytes
 from calibrant._core.stopping import removed_on_stop
 
 TEMPORARY = ".tmp"  # suffix of files that are still being written
+FULL = (errno.ENOSPC, errno.EDQUOT)  # errors of a full disk
 # Errors of folders that cannot be flushed: some network disks, and unreadable folders.
 NO_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 # Errors that the file-reading libraries raise for damaged files.
@@ -64,8 +65,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     replaced file are kept. Devices, pipes and folders are rejected.
     """
     target = writable(path)
-    name = f".{target.stem}-{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}"
-    temporary = target.with_name(name)
+    temporary = _temporary(target)
     with removed_on_stop(temporary):
         try:
             yield temporary
@@ -83,6 +83,10 @@ def replacing(path: str | Path) -> Iterator[Path]:
             raise
 
 
+def _temporary(target: Path) -> Path:
+    return target.with_name(f".{target.stem}-{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}")
+
+
 def _flush(path: Path) -> None:
     """Flush a file or a folder to disk."""
     handle = os.open(path, os.O_RDONLY)
@@ -98,13 +102,46 @@ def write_bytes(path: str | Path, content: bytes | memoryview) -> None:
         file.write(content)
 
 
-def writable(path: str | Path) -> Path:
+def writable(path: str | Path, argument: str = "path") -> Path:
     """The path to write to after following links; rejects anything but a regular file."""
     target = _resolved(Path(path))
     if target.exists() and not target.is_file():
         rule, advice = "must be a regular file or a new name", "Choose another name."
-        raise refuse("path", rule, f"got {str(path)!r}, {_kind_of(target)}", advice)
+        raise refuse(argument, rule, f"got {str(path)!r}, {_kind_of(target)}", advice)
     return target
+
+
+def check_output(argument: str, path: str | Path) -> None:
+    """Refuse a file that could not be written, before the work whose result it is to hold."""
+    target = writable(path, argument)
+    try:
+        _try_to_write(target)
+    except OSError as error:
+        rule = "must be a file in an existing folder that can be written to"
+        got = f"got {str(path)!r} ({error.strerror})"
+        raise refuse(argument, rule, got, "Check the path.") from error
+
+
+def make_output_folder(argument: str, folder: str | Path, files: Iterable[str] = ()) -> None:
+    """Make a folder, and refuse it if the ``files`` of a later result could not be written."""
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _try_to_write(folder / "file")
+    except OSError as error:
+        if error.errno in FULL:
+            raise
+        rule, got = "must be a folder that can be written to", f"got {str(folder)!r}"
+        raise refuse(argument, rule, f"{got} ({error.strerror})", "Choose another.") from error
+    for name in files:
+        writable(folder / name, argument)
+
+
+def _try_to_write(target: Path) -> None:
+    temporary = _temporary(target)
+    with removed_on_stop(temporary):
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        temporary.unlink()
 
 
 def check_regular(path: Path) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from calibrant._core.checks import near_name, refuse
-from calibrant._core.files import replacing, same_file
+from calibrant._core.extras import need_extra
+from calibrant._core.files import check_output, replacing, same_file
 from calibrant._core.formatting import in_samples
 from calibrant._core.options import check_option_names
 from calibrant._loading import load_measurable
@@ -178,9 +179,9 @@ def check_outputs(outputs: Mapping[str, Path], inputs: Sequence[Path]) -> None:
         ending = ENDINGS.get(name)
         if ending and path.suffix.lower() != ending:
             raise refuse(name, f"must end in {ending}", f"got {path.name!r}", "Rename it.")
-        if path.is_dir() or not path.parent.is_dir():
-            rule, advice = "must be a file in an existing folder", "Check the path."
-            raise refuse(name, rule, f"got {str(path)!r}", advice)
+        check_output(name, path)
+        if name == "onnx":
+            need_extra("onnx", "--onnx")
         if any(same_file(path, other) for other in seen):
             rule, advice = "must not be an input or another output", "Choose another name."
             raise refuse(name, rule, f"got {str(path)!r}", advice)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from calibrant._core.checks import refuse
-from calibrant._core.files import same_file
+from calibrant._core.files import check_output, same_file
 from calibrant._loading import load
 from calibrant._multilabel import MultiLabel
 from calibrant.calibrators import Calibrator, load_calibrator
@@ -114,6 +114,9 @@ def _record(path: str, calibrator: Calibrator | None, layout: Mapping[str, Any])
 
 
 def _check_state(state: Path | None, files: Sequence[str]) -> None:
-    if state is not None and any(same_file(state, Path(file)) for file in files):
+    if state is None:
+        return
+    check_output("--state", state)
+    if any(same_file(state, Path(file)) for file in files):
         rule, advice = "must not be one of the files", "Choose another name."
         raise refuse("--state", rule, f"got {str(state)!r}", advice)

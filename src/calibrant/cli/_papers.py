@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibrant._core.checks import check_choice
+from calibrant._core.extras import need_extra
+from calibrant._core.files import make_output_folder
 from calibrant.cli._common import echo, one_line_errors, one_line_warnings
 from calibrant.cli._executors import Address
 from calibrant.cli._study import (
@@ -28,6 +30,7 @@ app = typer.Typer()
 papers = typer.Typer(no_args_is_help=True, help="Reproduce the papers: tables, figures and claims.")
 app.add_typer(papers, name="papers")
 
+MADE = "papers"  # folder of the tables and figures
 Paper = Annotated[str, typer.Argument(help="Name of a paper, such as wang2021; see papers list.")]
 Name = Annotated[
     str, typer.Argument(help="Table or figure of the paper, such as table2 or figure4.")
@@ -119,6 +122,9 @@ def run_command(
     if dry_run:
         return
     works = study_executor(executor, workers, threads, address, gpus)
+    make_output_folder("--out", out / MADE)
+    if not all(experiment.is_table for experiment in wanted):
+        need_extra("matplotlib", "A figure")
     failed = sum(run_missing(study, out, works, retry=retry).count("failed") for study in studies)
     results = Results(at, out)
     with one_line_warnings():
@@ -147,7 +153,7 @@ def _announce(studies: list[Study], scale: str, *, listed: bool) -> None:
 
 def _finish(experiment: Experiment, results: Results, out: Path, formats: list[str]) -> None:
     """Write and, for a table, print what was made."""
-    folder = out / "papers"
+    folder = out / MADE
     if experiment.is_table:
         made = experiment.table(results)
         paths = experiment.write_table(made, folder, results.at.scale)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from calibrant._core.checks import refuse
-from calibrant._core.files import same_file
+from calibrant._core.files import check_output, same_file
 from calibrant._loading import load_measurable
 from calibrant.cli._common import (
     Bins,
@@ -74,6 +74,7 @@ def report_command(
     """
     if any(same_file(out, Path(path)) for path in paths):
         raise refuse("--out", "must not be an input", f"got {str(out)!r}", "Choose another name.")
+    check_output("--out", out)
     if any(Path(path).is_dir() for path in paths):
         unused = ["bins", "level", "replicates", "seed", "positive", "top_label", "threshold"]
         unused += ["costs", "by", *OPTIONS]

@@ -12,8 +12,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from calibrant import measure
+from calibrant import io, measure
 from calibrant._core.checks import check_share_or_count, refuse
+from calibrant._core.files import check_output
 from calibrant._core.formatting import show
 from calibrant._core.options import parse_options
 from calibrant.cli._common import echo, fail, one_line_errors
@@ -152,6 +153,8 @@ def predict_command(
     from calibrant.data import DATASETS, load_shift
     from calibrant.train import predict, read_run
 
+    io.writer_for(out)
+    check_output("--out", out)
     name = data or read_run(run)["data"]
     if data is None and name not in DATASETS:
         rule, advice = "must name the file the run was trained on", f"Try --data {name}.npz."

@@ -14,7 +14,8 @@ from calibrant._core.checks import (
     check_count,
     refuse,
 )
-from calibrant._core.files import writable
+from calibrant._core.extras import need_extra
+from calibrant._core.files import check_output
 from calibrant._multilabel import MultiLabel
 from calibrant.predictions import Confidences, Predictions
 from calibrant.report._judge import check_models, data_of_models, judge_models
@@ -93,7 +94,8 @@ def write_report(  # noqa: PLR0913 - all but the first two are keywords with def
     """
     check_count("bins", check_bins(bins), least=1, most=100, example=15)
     settings = Settings(level, replicates, seed, bins, positive, threshold, costs, by)
-    _check_target(path)
+    check_output("path", path)
+    need_extra("plotly", "A report")
     check_models(models)
     if any(isinstance(p, MultiLabel) for p in models.values()):
         return _write_labels(models, path, title, settings)
@@ -156,17 +158,9 @@ def write_study_report(
     """
     from calibrant.results import read_all
 
-    _check_target(path)
+    check_output("path", path)
+    need_extra("plotly", "A report")
     table = read_all(folder, labels=None if study is None else study.labels)
     cells = cells_of(table)
     body = body_of_study(cells, table, study)
     write_page(path, title=title, body=body, data={"study": data_of_study(cells)})
-
-
-def _check_target(path: str | Path) -> None:
-    """Reject a file that cannot be written, before any work."""
-    path = Path(path)
-    if path.is_dir() or not path.parent.is_dir():
-        rule, advice = "must be a file in an existing folder", "Check the path."
-        raise refuse("path", rule, f"got {str(path)!r}", advice)
-    writable(path)

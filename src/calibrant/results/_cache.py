@@ -1,4 +1,4 @@
-"""The rows of all runs in one file beside them, so that thousands of runs are read at once.
+"""Rows and facts of all runs in one file beside them, so that thousands are read at once.
 
 A run is taken from the cache only if the checksum of its result file is the one the cache was made
 from. The cache is sealed like a result; a damaged or outdated one is made again.
@@ -8,15 +8,48 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
-from calibrant.results._files import read_rows, read_sealed, rows_file, write_sealed
+from calibrant._core.memory import PARSED, check_size
+from calibrant.results._files import Sealed, read_rows, read_sealed, rows_file, write_sealed
 
-CACHE = "table.cache"
+CACHE, FACTS = "table.cache", "calibrant"
 # With fewer files the cache saves nothing.
 LEAST_FILES = 50
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A run in the cache: checksum of its file, rows, and facts as they were read."""
+
+    digest: str
+    rows: pa.Table
+    facts: Any
+
+
+def read_facts(sealed: Sealed) -> Any:
+    """What the file of a run says about it; None if it cannot be read."""
+    try:
+        return _parsed(sealed.facts[FACTS])
+    except (ValueError, KeyError, RecursionError):
+        return None
+
+
+def _parsed(text: str) -> Any:
+    """JSON as objects, if these fit into memory."""
+    check_size(PARSED * len(text), "a run")
+    return json.loads(text)
+
+
+def cached_facts(folder: Path, runs: int) -> Mapping[str, tuple[str, Any]]:
+    """Checksum and facts of the runs in the cache, where it is worth reading for so many runs."""
+    sealed = read_sealed(folder / CACHE) if runs >= LEAST_FILES else None
+    spans = {} if sealed is None else _spans(sealed)
+    return {key: (digest, facts) for key, (digest, _, _, facts) in spans.items()}
 
 
 def cached_rows(folder: Path, files: Sequence[Path]) -> tuple[dict[str, pa.Table], list[str]]:
@@ -24,52 +57,57 @@ def cached_rows(folder: Path, files: Sequence[Path]) -> tuple[dict[str, pa.Table
 
     With many files, the tables of runs that the cache knows are cut out of it.
     """
-    whole = {path.stem: found for path in files if (found := read_sealed(path)) is not None}
-    damaged = [path.name for path in files if path.stem not in whole]
-    known = _load(folder / CACHE) if len(files) >= LEAST_FILES else {}
-    tables, fresh = {}, False
+    many = len(files) >= LEAST_FILES
+    known = _load(folder / CACHE) if many else {}
+    held, damaged, fresh = {}, [], False
     for path in files:
-        found = whole.get(path.stem)
-        if found is None:
-            continue
-        held = known.get(path.stem)
-        if held is not None and held[0] == found.digest:
-            tables[path.stem] = held[1]
-            continue
-        table = read_rows(path, found)
-        if table is None:
+        sealed = read_sealed(path)
+        found = known.get(path.stem)
+        if sealed is None:
             damaged.append(path.name)
             continue
-        tables[path.stem], fresh = table, True
-    if fresh and len(files) >= LEAST_FILES:
-        digests = {key: whole[key].digest for key in tables}
-        others = {key: held for key, held in known.items() if key not in tables}
-        _save(folder / CACHE, {**others, **{key: (digests[key], tables[key]) for key in tables}})
-    return tables, damaged
+        if found is None or found.digest != sealed.digest:
+            rows = read_rows(path, sealed)
+            if rows is None:
+                damaged.append(path.name)
+                continue
+            found, fresh = _Held(sealed.digest, rows, read_facts(sealed) if many else None), True
+        held[path.stem] = found
+    if fresh and many:
+        _save(folder / CACHE, known | held)
+    return {key: found.rows for key, found in held.items()}, damaged
 
 
-def _load(path: Path) -> dict[str, tuple[str, pa.Table]]:
-    """Digest and rows of each run in the cache; nothing where it is damaged."""
+def _load(path: Path) -> dict[str, _Held]:
+    """The runs in the cache; none where it is damaged."""
     sealed = read_sealed(path)
     table = None if sealed is None else read_rows(path, sealed)
     if sealed is None or table is None:
         return {}
+    return {
+        key: _Held(digest, table.slice(start, length), facts)
+        for key, (digest, start, length, facts) in _spans(sealed).items()
+    }
+
+
+def _spans(sealed: Sealed) -> dict[str, tuple[str, int, int, Any]]:
+    """Of each run in the cache: checksum, first row, number of rows, facts."""
     try:
-        spans = json.loads(sealed.facts["runs"])
+        spans = _parsed(sealed.facts["runs"])
         return {
-            key: (str(digest), table.slice(int(start), int(length)))
-            for key, (digest, start, length) in spans.items()
+            key: (str(digest), int(start), int(length), facts)
+            for key, (digest, start, length, facts) in spans.items()
         }
-    except (KeyError, ValueError, TypeError, AttributeError):
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         return {}
 
 
-def _save(path: Path, runs: Mapping[str, tuple[str, pa.Table]]) -> None:
+def _save(path: Path, runs: Mapping[str, _Held]) -> None:
     spans, start = {}, 0
-    for key, (digest, table) in runs.items():
-        spans[key] = (digest, start, table.num_rows)
-        start += table.num_rows
-    whole = pa.concat_tables(table for _, table in runs.values())
+    for key, held in runs.items():
+        spans[key] = (held.digest, start, held.rows.num_rows, held.facts)
+        start += held.rows.num_rows
+    whole = pa.concat_tables(held.rows for held in runs.values())
     try:
         write_sealed(path, rows_file(whole, {"runs": json.dumps(spans)}))
     except OSError:  # a read-only folder is read without a cache

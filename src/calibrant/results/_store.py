@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,8 +19,8 @@ from typing import Any
 import pyarrow as pa
 
 from calibrant._core.checks import CalibrationWarning, InputError, is_number
-from calibrant._core.files import TEMPORARY, read_json, writable, write_bytes
-from calibrant.results._cache import cached_rows
+from calibrant._core.files import TEMPORARY, make_output_folder, read_json, writable, write_bytes
+from calibrant.results._cache import FACTS, cached_facts, cached_rows, read_facts
 from calibrant.results._files import (
     COLUMNS,
     SCHEMA,
@@ -30,7 +31,6 @@ from calibrant.results._files import (
     write_sealed,
 )
 
-FACTS = "calibrant"
 LONGEST = 1e12  # seconds of a run
 NAMED = 3  # of the damaged files, in a warning
 
@@ -58,6 +58,18 @@ class Store:
         """What a run keeps."""
         return self.folder / "runs" / key
 
+    def prepare(self, keys: Collection[str]) -> None:
+        """Refuse a folder that the results of these runs could not be written to."""
+        make_output_folder("out", self.folder)
+        for inside in ("locks", "runs", "results"):
+            make_output_folder("out", self.folder / inside)
+        for inside in ("failed", "shared"):  # made when needed
+            if os.path.lexists(self.folder / inside):
+                make_output_folder("out", self.folder / inside)
+        for key in keys:
+            writable(self.result_path(key), "out")
+            writable(self._failure(key), "out")
+
     def write(self, key: str, rows: list[dict[str, Any]], facts: Mapping[str, Any]) -> None:
         """Write a finished run, and forget an earlier failure."""
         self._write(key, pa.Table.from_pylist(rows, SCHEMA), facts)
@@ -71,6 +83,17 @@ class Store:
         """Facts of a finished run; None if it is not finished or its file is damaged."""
         sealed = read_sealed(self.result_path(key))
         return None if sealed is None else _facts_of(sealed)
+
+    def facts_of_all(self, keys: Collection[str]) -> dict[str, dict[str, Any] | None]:
+        """Facts of each run as above, faster where there are many."""
+        known = cached_facts(self.folder, len(keys))
+        found: dict[str, dict[str, Any] | None] = {}
+        for key in keys:
+            sealed = read_sealed(self.result_path(key))
+            digest, facts = known.get(key, ("", None))
+            usable = sealed is not None and digest == sealed.digest and _are_facts(facts)
+            found[key] = facts if usable else None if sealed is None else _facts_of(sealed)
+        return found
 
     def is_damaged(self, key: str) -> bool:
         """Whether a run has a result that cannot be trusted."""
@@ -122,7 +145,7 @@ class Store:
         try:
             with self._lock(key, make=False).open() as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
         except BlockingIOError:
             return True
@@ -210,10 +233,7 @@ def read_all(
 
 
 def _facts_of(sealed: Sealed) -> dict[str, Any] | None:
-    try:
-        found = json.loads(sealed.facts[FACTS])
-    except (ValueError, KeyError, RecursionError):
-        return None
+    found = read_facts(sealed)
     return found if _are_facts(found) else None
 
 

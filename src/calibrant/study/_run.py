@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from calibrant._core.extras import need_extra
+from calibrant._core.files import FULL
 from calibrant._core.stopping import resumable
 from calibrant.results import Store
 from calibrant.study._execute import StudyError, described, is_complete
@@ -21,7 +21,6 @@ from calibrant.study._spec import Study
 from calibrant.study._validate import check_training
 
 State = Literal["done", "running", "failed", "missing"]
-FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,9 @@ def _look(study: Study, store: Store) -> tuple[Status, dict[str, str]]:
     states: dict[str, State] = {}
     seconds, damaged, labels = [], [], {}
     asked = described(study.evaluation)
+    held = store.facts_of_all([run.key for run in study.runs])
     for run in study.runs:
-        facts = store.facts(run.key)
+        facts = held[run.key]
         if facts is None and store.is_damaged(run.key):
             damaged.append(store.result_path(run.key).name)
         if facts is not None and is_complete(facts, asked):
@@ -147,6 +147,7 @@ def _work(
         return _finished(list(states.values()).count("done"), len(states))
 
     try:
+        store.prepare([run.key for run in todo])
         with resumable(progress), closing(executor.work(todo, study.evaluation, store)) as found:
             for run, outcome in found:
                 if outcome is Outcome.ELSEWHERE:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant._core.checks import check_count, refuse
-from calibrant._core.files import DAMAGE, npy_bytes, read_json, write_bytes
+from calibrant._core.files import DAMAGE, make_output_folder, npy_bytes, read_json, write_bytes
 from calibrant._core.stopping import resumable
 from calibrant.data import (
     CORRUPTIONS,
@@ -147,7 +147,8 @@ class _Place:
             "train_samples": train,
             "test_samples": test,
         }
-        (out / "parts").mkdir(parents=True, exist_ok=True)
+        make_output_folder("out", out, [MANIFEST])
+        make_output_folder("out", out / "parts")
         self.manifest = self._read() or {"made": made, "files": {}, "counts": {}}
         for key, value in made.items():
             if self.manifest["made"].get(key) != value:

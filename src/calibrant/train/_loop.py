@@ -33,7 +33,7 @@ from calibrant.train._forward import autocast, forward, network_for
 from calibrant.train._inputs import Inputs
 from calibrant.train._processes import Processes, processes
 from calibrant.train._recipes import Recipe, get_recipe
-from calibrant.train._records import write_run
+from calibrant.train._records import make_run_folder, write_run
 from calibrant.train._setup import (
     agreed_precision,
     check_batch_size,
@@ -159,7 +159,7 @@ def train(  # noqa: PLR0913
         settings = json.loads(json.dumps(settings))  # as they are read back from a file
         run = _Run(dataset, chosen, recipe, settings, group, compiled=compiled, given=given)
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_run_folder(folder)
         if found is not None:
             run.resume(*found)
         return _finish(run, chosen, stop, report, folder)

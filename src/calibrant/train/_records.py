@@ -10,13 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from calibrant._core.checks import refuse
-from calibrant._core.files import npy_bytes, read_json, replacing, write_bytes
+from calibrant._core.files import make_output_folder, npy_bytes, read_json, replacing, write_bytes
+from calibrant.train._checkpoint import NAME as CHECKPOINT
 from calibrant.train._checkpoint import is_whole, write_tensors
 
 if TYPE_CHECKING:
     from calibrant.train._trained import Trained
 
 FINISHED, WEIGHTS = "run.json", "weights.pt"
+EPOCHS, ARRAYS, PARTS = "epochs.parquet", ("learned", "max_logit"), ("calibration", "test")
 # Settings needed for prediction.
 SETTINGS: dict[str, type] = {
     "data": str,
@@ -27,15 +29,22 @@ SETTINGS: dict[str, type] = {
     "seed": int,
     "precision": str,
 }
+SPLIT = {"calibration", "train_size", "calibration_size"}
+
+
+def make_run_folder(folder: Path) -> None:
+    """Make the folder of a run; refuse one whose files could not be written after training."""
+    arrays, parts = [f"{name}.npy" for name in ARRAYS], [f"{name}.npz" for name in PARTS]
+    make_output_folder("out", folder, [CHECKPOINT, WEIGHTS, EPOCHS, *arrays, *parts, FINISHED])
 
 
 def write_run(folder: Path, trained: Trained) -> None:
     """Write weights, records and predictions of a run, then the file that marks it finished."""
     write_tensors(folder / WEIGHTS, trained.model.state_dict())
-    with replacing(folder / "epochs.parquet") as temporary:
+    with replacing(folder / EPOCHS) as temporary:
         pq.write_table(epochs_table(trained.epochs), temporary)
-    arrays = {"learned": trained.learned, "max_logit": trained.max_logit}
-    for name, array in arrays.items():
+    for name in ARRAYS:
+        array = getattr(trained, name)
         if array is not None:
             write_bytes(folder / f"{name}.npy", npy_bytes(array))
     for name, p in trained.predictions.items():
@@ -67,6 +76,8 @@ def read_run(folder: str | Path) -> dict[str, Any]:
         for name, kind in SETTINGS.items()
         if not isinstance(found, dict) or not isinstance(found.get(name), kind)
     ]
+    if not wrong and not {"calibration"} <= set(found["split"]) <= SPLIT:
+        wrong = ["split"]
     if wrong:
         rule = "must hold the settings of a run as JSON"
         raise refuse(str(path), rule, f"got no usable {wrong[0]!r}", "Train it again.")
