@@ -1,6 +1,6 @@
 """Coverage of 95 % intervals where samples come in clusters, and type-I error of compare.
 
-    python benchmarks/cluster_coverage.py [SIMULATIONS] [REPLICATES] > clusters.txt
+    python benchmarks/cluster_coverage.py [SIMULATIONS] [REPLICATES] [FIRST SEED] > clusters.txt
     python benchmarks/coverage_tables.py  # once that file is in evidence/coverage
 
 Three classes; labels follow the softmax of z / 1.5 + u with a shift u of each cluster, so the model
@@ -90,22 +90,24 @@ def shares(design: str, kind: str, of_metrics: dict[str, float]) -> str:
     return f"{kind}: {clusters} clusters of {size} {rows} rows: {values}"
 
 
-def main(simulations: int = 200, replicates: int = 200) -> None:
+def main(simulations: int = 200, replicates: int = 200, first: int = 0) -> None:
     """Print both tables."""
     truth = truths()
+    seeds = range(first, first + simulations)
+    head = f"# {simulations} simulations, {replicates} replicates, seeds from {first}"
     with ProcessPoolExecutor(2) as pool:
-        print(f"# {simulations} simulations, {replicates} replicates, seeds from 0: coverage")
+        print(f"{head}: coverage")
         for design in DESIGNS:
             task = partial(simulate, design=design, replicates=replicates)
-            found = list(pool.map(task, range(simulations)))
+            found = list(pool.map(task, seeds))
             held = {
                 n: float(np.mean([f[n][0] <= truth[n] <= f[n][1] for f in found])) for n in METRICS
             }
             print(shares(design, "coverage", held), flush=True)
-        print(f"# {simulations} simulations, {replicates} replicates, seeds from 0: type-I error")
+        print(f"{head}: type-I error")
         for design in DESIGNS:
             task = partial(null_difference, design=design, replicates=replicates)
-            found_p = list(pool.map(task, range(simulations)))
+            found_p = list(pool.map(task, seeds))
             told = {n: float(np.mean([f[n] < LEVEL for f in found_p])) for n in NULL}
             print(shares(design, "false alarms", told), flush=True)
 

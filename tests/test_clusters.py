@@ -12,6 +12,7 @@ from benchmarks import cluster_coverage as simulation
 
 import calibrant
 from calibrant import Confidences, InputError, Predictions, metrics
+from calibrant._measure._grouped import gap_test
 from calibrant.inference import (
     INDEPENDENT,
     assumption,
@@ -20,7 +21,14 @@ from calibrant.inference import (
     skce_test,
     spiegelhalter_test,
 )
-from calibrant.inference._clusters import design_effect, expanded, proportion_bounds, thinned
+from calibrant.inference._clusters import (
+    DesignEffect,
+    design_effect,
+    expanded,
+    proportion_bounds,
+    thinned,
+)
+from calibrant.inference._curves import ErrorCurve
 from calibrant.inference._gap import mean_gap_bounds
 from calibrant.metrics import METRICS
 from tests.command import call
@@ -59,17 +67,37 @@ def test_repeating_every_sample_adds_no_knowledge() -> None:
 def test_design_effect_of_known_designs() -> None:
     p = sample(2000)
     for times in (1, 4, 10):
-        assert design_effect(repeated(p, times)) == pytest.approx(times, rel=0.12)
-        found = design_effect(repeated(p, times), classwise=True)
-        assert found == pytest.approx(times, rel=0.12)
-        assert len(thinned(repeated(p, times), 0)) == pytest.approx(2000, rel=0.12)
+        for classwise in (False, True):
+            found = design_effect(repeated(p, times), classwise=classwise)
+            assert found.noise == pytest.approx(times, rel=0.12)
+            assert found.spread == pytest.approx(times, rel=0.12)
+        assert len(thinned(repeated(p, times), 0, times)) == 2000
     weights = RNG.choice([1.0, 5.0], 2000)
     kish = 1 + (weights.std() / weights.mean()) ** 2
     weighted = Predictions(logits=p.logits, labels=p.labels, weights=weights)
-    assert design_effect(weighted) == pytest.approx(kish, rel=0.1)
-    assert design_effect(p) == design_effect(p, classwise=True) == 1
-    assert thinned(p, 0) is p
+    assert design_effect(weighted).larger == pytest.approx(kish, rel=0.1)
+    assert design_effect(p) == design_effect(p, classwise=True) == DesignEffect(1, 1)
+    assert thinned(p, 0, 1) is p
     assert expanded(0.95, 10_000) == pytest.approx(0.95, abs=1e-4)
+
+
+def test_a_shift_that_clusters_share_widens_intervals_without_more_bias() -> None:
+    """All gaps of a cluster move together: their sum varies more than each of them tells."""
+    rng = np.random.default_rng(11)
+    assert DesignEffect(2.0, 4.5).stretch == pytest.approx(1.5)
+    assert DesignEffect(4.5, 2.0).stretch == 1
+    shift = np.repeat(rng.normal(0, 0.15, 60), 100)
+    confidence = rng.uniform(0.3, 0.9, 6000)
+    correct = rng.random(6000) < np.clip(confidence + shift - 0.1, 0, 1)
+    unit = np.arange(6000) // 100
+    found = design_effect(Confidences(confidence=confidence, correct=correct, clusters=unit))
+    assert found.spread > 1.5 * found.noise > 1.5
+    simulated = rng.normal([0.02, 0.03, 0.05, 0.07, 0.09, 0.14, 0.19], 0.01, (400, 7))
+    plain = ErrorCurve(0.09, np.linspace(0, 0.19, 7), simulated)
+    wide = ErrorCurve(0.09, plain.truth, simulated, stretch=1.5)
+    assert wide.estimate == pytest.approx(plain.estimate)
+    (low, high), (lower, higher) = (curve.bounds(0.95) for curve in (plain, wide))
+    assert (higher - lower) / (high - low) == pytest.approx(1.5, abs=0.2)
 
 
 def test_what_is_assumed_is_said() -> None:
@@ -179,7 +207,7 @@ def test_groups_by_hand() -> None:
     assert "site" in found._repr_html_()
     with pytest.raises(KeyError, match="no group 'd'"):
         found["d"]
-    with pytest.raises(InputError, match="by must name one of the groups"):
+    with pytest.raises(InputError, match=r"by must name one of the groups.*--group-column sight"):
         calibrant.measure(p, by="sight")
 
 
@@ -303,3 +331,82 @@ def test_words_about_groups_speak_of_all_samples() -> None:
     found = calibrant.measure(p, by="site", metrics=["accuracy"], replicates=40)
     assert "30 clusters" in found.assumed
     assert "(p = " in found.words[1]
+
+
+def test_small_groups_do_not_make_groups_differ() -> None:
+    """Three samples, or one cluster, seem to have no noise if centred at their own mean gap."""
+    rng = np.random.default_rng(3)
+    alarms = {"three samples": 0, "one cluster": 0}
+    for _ in range(200):
+        confidence = rng.uniform(0.4, 0.99, 603)
+        hit = rng.random(603) < confidence
+        few = Confidences(confidence=confidence, correct=hit)
+        column = np.repeat(["a", "b", "few"], [300, 300, 3])
+        alarms["three samples"] += gap_test(few, column).p_value < 0.05
+        unit = np.arange(600) // 10
+        confidence = rng.uniform(0.4, 0.9, 600)
+        hit = rng.random(600) < np.clip(confidence + rng.normal(0, 0.15, 60)[unit], 0, 1)
+        c = Confidences(confidence=confidence, correct=hit, clusters=unit)
+        column = np.repeat(["a", "b", "one"], [300, 290, 10])
+        alarms["one cluster"] += gap_test(c, column).p_value < 0.05
+    assert max(alarms.values()) <= 20, alarms  # 10 expected at most; 70 and 160 by a Wald test
+
+
+def test_a_group_of_one_cluster_has_no_interval_and_says_so() -> None:
+    p = grouped()
+    site = p.groups["site"].astype("U9")
+    site[:3] = "Tiny"  # sorts first: NaN must not hide the other groups
+    unit = np.arange(len(p)) // 9
+    q = Predictions(logits=p.logits, labels=p.labels, groups={"site": site}, clusters=unit)
+    found = calibrant.measure(q, by="site", metrics=["ece"], replicates=40)
+    assert math.isnan(found["Tiny"].interval("ece").low)
+    assert "Worst group by ECE: Tiny" in str(found)
+    assert "(no interval: 3 samples in fewer than two clusters)" in str(found)
+    whole = found.multicalibration
+    assert whole.low <= whole.value <= whole.high
+    shares = {name: (site == name).mean() for name in found}
+    ends = found.simultaneous
+    assert whole.high == max(shares[n] * ends[n].high for n in "abc")
+    assert whole.low == max(shares[n] * ends[n].low for n in "abc")
+
+
+def test_one_cluster_of_all_samples(tmp_path: Path) -> None:
+    p = sample(120, clusters=np.zeros(120, dtype=int))
+    panel = calibrant.measure(p, metrics=["accuracy", "nll"], replicates=20)
+    assert "All samples are in one cluster" in str(panel)
+    assert "1 clusters" not in str(panel)
+    p.save(tmp_path / "one.npz")
+    done = call("report", tmp_path / "one.npz", "-o", tmp_path / "r.html", "--replicates", 20)
+    assert done.returncode == 0, done.stderr
+    assert "All samples are in one cluster" in (tmp_path / "r.html").read_text(encoding="utf-8")
+    fit = ("calibrate", "--fit", tmp_path / "one.npz", "--save", tmp_path / "c.json")
+    done = call(*fit, "--method", "temperature")
+    assert done.returncode == 0, done.stderr
+    assert "All samples are in one cluster, so none can be held out" in done.stdout
+    done = call(*fit, "--method", "auto")
+    assert done.returncode == 2
+    assert "at least two clusters for folds; got 1" in done.stderr
+
+
+def test_three_clusters_make_three_folds(tmp_path: Path) -> None:
+    p = sample(150, clusters=np.arange(150) % 3)
+    p.save(tmp_path / "three.npz")
+    fit = ("calibrate", "--fit", tmp_path / "three.npz", "--replicates", 20)
+    done = call(*fit, "--method", "temperature", "--save", tmp_path / "c.json")
+    assert done.returncode == 0, done.stderr
+    assert "each of 3 folds" in done.stdout
+    done = call("report", tmp_path / "three.npz", "-o", tmp_path / "r.html", "--replicates", 20)
+    assert done.returncode == 0, done.stderr
+    assert "3-fold cross-validation" in (tmp_path / "r.html").read_text(encoding="utf-8")
+    with pytest.raises(InputError, match="at most 3, the number of clusters; got 5"):
+        calibrant.calibrators.select_calibrator(p)
+
+
+def test_compare_refuses_other_clusters_and_weights() -> None:
+    p = sample(40)
+    models = {"a": p, "b": Predictions(logits=p.logits, labels=p.labels, clusters=np.arange(40))}
+    with pytest.raises(InputError, match="same clusters; got different clusters in 'a' and 'b'"):
+        calibrant.compare(models, metrics=["accuracy"], replicates=20)
+    models["b"] = Predictions(logits=p.logits, labels=p.labels, weights=np.full(40, 2.0))
+    with pytest.raises(InputError, match="must have the same weights"):
+        calibrant.compare(models, metrics=["accuracy"], replicates=20)

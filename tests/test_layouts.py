@@ -249,6 +249,11 @@ def test_refusals_are_counted_and_shown(tmp_path: Path) -> None:
         done = call("measure", tmp_path / file, "--confidence-column", "said", "--correct-column",
                     "right", "--percent", "--skip-unparsable", "--no-intervals")  # fmt: skip
         assert "3 of 5 answers" in done.stdout, done.stderr
+    (tmp_path / "none.csv").write_bytes(text("said,right", rows[1:2] * 4))
+    with pytest.raises(
+        InputError, match=r"none\.csv must hold .*got 4 rows such as 'I cannot say'"
+    ):
+        load(tmp_path / "none.csv", skip_unparsable=True, **names)
 
 
 def test_what_is_wrong_is_said_with_the_option_that_helps(tmp_path: Path) -> None:
@@ -258,6 +263,7 @@ def test_what_is_wrong_is_said_with_the_option_that_helps(tmp_path: Path) -> Non
         "commas.csv": (b'label,prob_0,prob_1\n0,"0,5","0,5"\n', "decimal comma: add --decimal ','"),
         "percent.csv": (b"label,prob_0,prob_1\n0,25,75\n", "got 100 in row 0.*--percent"),
         "one.csv": (b"label,prob_1\n0,25\n1,75\n", "got 25 in row 0.*--percent"),
+        "names.csv": (b"label,prob_0,prob_1\nill,0.5,0.5\n", "such as 'ill'.*--classes"),
         "refused.csv": (b"confidence,correct\n0.5,1\nno idea,0\n", "'no idea'.*--skip-unpars"),
         "missing.jsonl": (b'{"confidence": null, "correct": 1}\n', "1 rows without.*--skip-unp"),
         "others.jsonl": (b'{"id": 1, "gold": 0}\n', "Not used: 'id', 'gold'"),
@@ -407,10 +413,13 @@ def test_gates_use_the_interval(tmp_path: Path) -> None:
         ("measure", a, "--no-intervals", "--fail-if", "ece.low > 0"),
         ("measure", a, "--fail-if", "difference.nll > 0"),
         ("compare", a, b, "--fail-if", "nll > 0"),
+        ("measure", a, "--fail-if", "ece.mid > 0"),
+        ("measure", a, "--fail-if", "slope > 0"),
     ):
         done = call(*command)
-        assert done.returncode == 2
+        assert (done.returncode, done.stdout) == (2, "")
         assert "--fail-if" in done.stderr
+    assert ".high to a number" in call("measure", a, "--fail-if", "ece.mid > 0").stderr
 
 
 def test_a_gate_on_the_value_fails_calibrated_models() -> None:

@@ -94,6 +94,19 @@ def test_what_a_log_cannot_tell_is_refused(tmp_path: Path) -> None:
         load(tmp_path / name)
     p = load(tmp_path / name, skip_unparsable=True)
     assert "1 of 2 questions are left out: 1 with several right" in p.meta["notes"][1]
+    one = row | {"filtered_resps": row["filtered_resps"][:1], "arguments": {}, "target": "0"}
+    (tmp_path / name).write_text("\n".join(map(json.dumps, (row, one))))
+    with pytest.raises(InputError, match=r"got 1 with a single option.*--skip-unparsable"):
+        load(tmp_path / name)
+    assert len(load(tmp_path / name, skip_unparsable=True)) == 1
+    (tmp_path / name).write_text(json.dumps(row | {"arguments": {}, "target": "0"}))
+    with pytest.raises(
+        InputError, match=r"bytes of each option.* Log samples with their arg\w+\.$"
+    ):
+        load(tmp_path / name, normalise="byte")
+    (tmp_path / "samples_b.jsonl").write_text(json.dumps(row | {"target": "99"}))
+    with pytest.raises(InputError, match=r"samples_b\.jsonl must have the number of an option"):
+        load(tmp_path / "samples_*.jsonl")
 
 
 def test_several_tasks_by_a_pattern() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from sklearn.metrics import average_precision_score, brier_score_loss, log_loss,
 
 import calibrant
 from calibrant import Confidences, InputError, Predictions, metrics
+from calibrant._measure import Panel
+from calibrant.inference import Interval
 from calibrant.metrics import METRICS, reliability
 from tests.command import call
 
@@ -180,7 +183,7 @@ def test_panel_of_a_binary_model() -> None:
     assert {"calibration_slope", "ece"} <= set(panel)
     text = str(panel)
     assert text.index("Probability of class ill") < text.index("Top label")
-    assert "The risk of ill is" in text or "No over- or underestimation" in text
+    assert "The risk of class ill is" in text or "Whether the risk of class ill is" in text
     assert panel.to_dict()["positive"] == "ill"
     assert set(panel.to_arrow().column("view").to_pylist()) == {"positive class", "top label"}
     top = calibrant.measure(b, positive=False, intervals=False)
@@ -255,3 +258,35 @@ def test_plots_speak_of_the_class() -> None:
     ax = plots.decision_curve({"a": b, "b": b})
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
     assert labels == ["a", "b", "treat everybody", "treat nobody"]
+
+
+def test_one_number_has_one_interval() -> None:
+    """Log loss and NLL of two classes are the same, and the Brier score of one column is half."""
+    panel = calibrant.measure(binary(*CASES["plain"]), replicates=60)
+    loss, same = panel.interval("positive_log_loss"), panel.interval("nll")
+    assert (loss.low, loss.high) == pytest.approx((same.low, same.high))
+    half, whole = panel.interval("positive_brier"), panel.interval("brier")
+    assert (2 * half.low, 2 * half.high) == pytest.approx((whole.low, whole.high))
+
+
+def test_the_top_label_of_two_classes_is_named() -> None:
+    for more in ({"positive": False}, {"metrics": ["ece"]}):
+        panel = calibrant.measure(binary(*CASES["plain"]), intervals=False, **more)
+        assert "Top label: confidence in the predicted class" in str(panel)
+
+
+def test_calibrate_speaks_of_the_positive_class(tmp_path: Path) -> None:
+    binary(*CASES["plain"]).save(tmp_path / "p.npz")
+    done = call("calibrate", "--fit", tmp_path / "p.npz", "--method", "platt", "--replicates", 20,
+                "--save", tmp_path / "c.json")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "probability of class 1, out of fold" in done.stdout
+    assert "positive-class ECE" in done.stdout
+
+
+def test_a_value_above_its_interval_is_explained() -> None:
+    found = Interval(0.02, 0.0, 0.01)
+    panel = Panel(100, 3, {"smooth_ece": found})
+    assert "a value can lie above its interval" in str(panel)
+    within = replace(panel, measured={"ece": Interval(0.02, 0, 0.03)})
+    assert "above its interval" not in str(within)

@@ -48,7 +48,9 @@ def test_a_binary_report_starts_with_the_risk(tmp_path: Path) -> None:
     p = risky(classes=["healthy", HOSTILE])
     body, verdicts = page({"m": p}, tmp_path)
     first = re.search(r'<p class="headline">(.*?)</p>', body)[1]
-    assert first.startswith("The risk of &lt;script&gt;alert(1)&lt;/script&gt; is overestimated: ")
+    assert first.startswith(
+        "The risk of class &lt;script&gt;alert(1)&lt;/script&gt; is overestimated: "
+    )
     assert verdicts["m"].kind == "over"
     assert sections(body)[:3] == ["verdict", "risk", "explore"]
     assert "Top label: look closer" in body
@@ -65,16 +67,16 @@ def test_a_binary_report_starts_with_the_risk(tmp_path: Path) -> None:
 def test_underestimation_and_other_classes(tmp_path: Path) -> None:
     p = risky(shift=1.5)
     _, verdicts = page({"m": p}, tmp_path)
-    assert "risk of 1 is underestimated" in verdicts["m"].headline
+    assert "risk of class 1 is underestimated" in verdicts["m"].headline
     _, verdicts = page({"m": p}, tmp_path, positive=0)
-    assert "risk of 0 is overestimated" in verdicts["m"].headline
+    assert "risk of class 0 is overestimated" in verdicts["m"].headline
     body, verdicts = page({"m": p}, tmp_path, positive=False)
     assert "risk" not in sections(body)
     assert "confident" in verdicts["m"].headline
     rng = np.random.default_rng(1)
     three = Predictions(logits=rng.normal(0, 2, (80, 3)), labels=rng.integers(0, 3, 80))
     body, verdicts = page({"m": three}, tmp_path, positive=2)
-    assert "risk of 2" in verdicts["m"].headline
+    assert "risk of class 2" in verdicts["m"].headline
     assert "ECE) of the probability of 2 is" in str(verdicts["m"])
 
 
@@ -151,7 +153,7 @@ def test_the_page_of_several_labels(tmp_path: Path) -> None:
     p = MultiLabel(logits=z, labels=y, names=["far", "near", HOSTILE])
     body, verdicts = page({"tagger": p}, tmp_path)
     assert sections(body) == ["verdict", "labels", "reliability-by-label", "method"]
-    assert "the probability of 1 is overestimated" in verdicts["tagger"].headline
+    assert "1 are overestimated on average" in verdicts["tagger"].headline
     assert "far: ECE" in str(verdicts["tagger"])
     assert body.count("<svg") == 1 + 3
     assert HOSTILE not in body

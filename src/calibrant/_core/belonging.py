@@ -95,9 +95,9 @@ class Belonging:
     def group(self, name: str) -> NDArray[Any]:
         """The group of each sample under the named grouping."""
         if name not in self.groups:
-            advice = (
-                near_name(name, self.groups) if self.groups else f"Pass groups={{{name!r}: …}}."
-            )
+            column = f"Make a column one: --group-column {name} (in Python groups={{{name!r}: …}})."
+            near = f"{near_name(name, self.groups)} " if self.groups else ""
+            advice = near + column
             raise refuse("by", "must name one of the groups", f"got {name!r}", advice)
         return self.groups[name]
 

@@ -170,15 +170,15 @@ def check_share_or_count(
     raise refuse(name, rule, got, f"Try {example:g} or 5000.")
 
 
-def check_folds(folds: int, num_samples: int) -> int:
-    """Return ``folds`` if there are enough samples for it."""
-    if num_samples < 2:  # noqa: PLR2004
-        rule, advice = "must have at least two samples for folds", "Collect more predictions."
-        raise refuse("p", rule, f"got {num_samples}", advice)
-    check_count("folds", folds, least=2, most=1_000_000_000, example=min(5, num_samples))
-    if folds > num_samples:
-        rule = f"must be at most {num_samples:,}, the number of samples"
-        raise refuse("folds", rule, f"got {folds}", f"Try folds={min(5, num_samples)}.")
+def check_folds(folds: int, units: int, what: str = "samples") -> int:
+    """Return ``folds`` if there are enough samples, or clusters of them, for it."""
+    if units < 2:  # noqa: PLR2004
+        rule, advice = f"must have at least two {what} for folds", "Collect more predictions."
+        raise refuse("p", rule, f"got {units}", advice)
+    check_count("folds", folds, least=2, most=1_000_000_000, example=min(5, units))
+    if folds > units:
+        rule = f"must be at most {units:,}, the number of {what}"
+        raise refuse("folds", rule, f"got {folds}", f"Try folds={min(5, units)}.")
     return int(folds)
 
 

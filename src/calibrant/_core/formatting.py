@@ -11,6 +11,8 @@ from typing import Any
 from calibrant._core.checks import printable
 
 UNDEFINED, NOTHING = "undefined", "–"
+# A smaller standard error would be shown as 0.
+SHOWN_ERROR = 5e-5
 
 
 def show(value: float, *, percent: bool, signed: bool = False, decimals: int | None = None) -> str:
@@ -60,9 +62,13 @@ def show_error(value: float, error: float | None = None) -> str:
 
     >>> show_error(0.25), show_error(0.25, 0.01), show_error(math.nan)
     ('0.2500', '0.2500 ± 0.0100', '–')
+    >>> show_error(0.00003, 0.00001)
+    '3.0e-05 ± 1.0e-05'
     """
     if math.isnan(value):
         return NOTHING
+    if error is not None and 0 < error < SHOWN_ERROR:
+        return f"{value:.1e} ± {error:.1e}"
     text = show_number(value, percent=False)
     return text if error is None else f"{text} ± {show_number(error, percent=False)}"
 

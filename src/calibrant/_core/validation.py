@@ -11,7 +11,7 @@ import numpy as np
 
 from calibrant._core import compiled_sweeps, row_summary
 from calibrant._core.arrays import Float, Float64, Int, over_chunks, row_slices, to_numpy
-from calibrant._core.checks import InputError, check_per_sample, near_name, refuse
+from calibrant._core.checks import InputError, check_per_sample, near_name, refuse, shortened
 from calibrant._core.compiled import compiled_rows
 from calibrant._core.row_sweeps import NARROW_CLASSES
 
@@ -64,7 +64,9 @@ def check_labels(labels: Any, shape: tuple[int, ...], classes: tuple[str, ...] |
     low, high = array.min(), array.max()
     if low < 0 or high >= num_classes:
         rule = f"must lie in 0 … {num_classes - 1}"
-        advice = "Count classes from 0; leave out marked samples with ignore_index=…."
+        advice = (
+            "Count classes from 0; leave out marked samples with --ignore-index (ignore_index=…)."
+        )
         raise refuse("labels", rule, f"got {low} … {high}", advice)
     return array.astype(np.int64)
 
@@ -99,8 +101,9 @@ def _all_texts(array: Any) -> bool:
 def _index_of_names(array: Any, classes: tuple[str, ...] | None) -> Int:
     if classes is None:
         rule = "must be integers, or names listed in classes"
-        advice = "Name them in the order of the columns: --classes cat,dog (in Python classes=[…])."
-        raise refuse("labels", rule, "got names without classes", advice)
+        advice = "Name all in the order of the columns: --classes cat,dog (in Python classes=[…])."
+        shown = ", ".join(repr(shortened(str(name), 20)) for name in np.unique(array)[:3])
+        raise refuse("labels", rule, f"got names without classes, such as {shown}", advice)
     index = {name: k for k, name in enumerate(classes)}
     try:
         texts = array.astype(np.str_)

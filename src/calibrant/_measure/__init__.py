@@ -9,7 +9,7 @@ from calibrant._measure._fit_summary import FitSummary, fit_summary
 from calibrant._measure._grouped import GroupedPanel
 from calibrant._measure._labels import LabelPanels, WorstLabel
 from calibrant._measure._measure import measure
-from calibrant._measure._panel import Panel, bounds_note
+from calibrant._measure._panel import Panel, above_note, bounds_note
 from calibrant._measure._streams import grouped_panel_of_stream, panel_of_stream
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "LabelPanels",
     "Panel",
     "WorstLabel",
+    "above_note",
     "bounds_note",
     "compare",
     "fit_summary",

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from calibrant import metrics as m
 from calibrant._core.checks import refuse
 from calibrant._core.formatting import (
@@ -298,9 +300,21 @@ def _check_comparable(models: Mapping[str, Predictions | Confidences]) -> None:
             rule = "must contain the same samples"
             got = f"got {first.num_samples:,} in {first_name!r} and {p.num_samples:,} in {name!r}"
             raise refuse("models", rule, got, "Use the same test set for every model.")
-        if not isinstance(first, Predictions) or not isinstance(p, Predictions):
-            continue
-        if (first.labels != p.labels).any():
-            rule = "must contain the same samples in the same order"
-            got = f"got different labels in {first_name!r} and {name!r}"
-            raise refuse("models", rule, got, "Sort both by sample id before comparing.")
+        both = f"in {first_name!r} and {name!r}"
+        if isinstance(first, Predictions) and isinstance(p, Predictions):
+            _check_equal(first, p, "labels", both)
+        _check_equal(first, p, "clusters", both)
+        _check_equal(first, p, "weights", both)
+
+
+def _check_equal(
+    first: Predictions | Confidences, second: Predictions | Confidences, what: str, both: str
+) -> None:
+    """Refuse models of other samples, or of samples that are weighted or clustered otherwise."""
+    if np.array_equal(getattr(first, what), getattr(second, what)):  # None equals only None
+        return
+    rule = "must contain the same samples in the same order"
+    advice = "Sort both by sample id before comparing."
+    if what != "labels":
+        rule, advice = f"must have the same {what}", "Pass the same to each of them."
+    raise refuse("models", rule, f"got different {what} {both}", advice)

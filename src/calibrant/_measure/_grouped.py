@@ -22,7 +22,7 @@ from calibrant._core.formatting import (
     show_p_equation,
 )
 from calibrant._measure._labels import corrected_interval
-from calibrant._measure._panel import Panel
+from calibrant._measure._panel import Panel, above_note
 from calibrant.inference import Interval, assumption
 from calibrant.inference._clusters import cluster_sums, mean_one
 from calibrant.metrics._registry import CALIBRATION_ERROR, POSITIVE_ERROR
@@ -82,13 +82,18 @@ class GroupedPanel:
     @property
     def multicalibration(self) -> Interval:
         """Largest share of a group times its calibration error, with its interval."""
-        scaled = [
-            tuple(self.shares[name] * x for x in (found.value, found.low, found.high))
-            for name, found in self.simultaneous.items()
-        ]
         level = next(iter(self.simultaneous.values())).level
-        value, low, high = (max(column) for column in zip(*scaled, strict=True))
-        return Interval(value, low, high, level)
+        value = max(self._scaled("value", math.nan), default=math.nan)
+        if not any(math.isfinite(found.low) for found in self.simultaneous.values()):
+            return Interval(value, math.nan, math.nan, level)
+        # Nothing is known of a group without an interval: its error may be anything.
+        return Interval(value, max(self._scaled("low", 0.0)), max(self._scaled("high", 1.0)), level)
+
+    def _scaled(self, end: str, unknown: float) -> list[float]:
+        """Share of each group times an end of its interval; NaN counts as ``unknown``."""
+        found = {name: getattr(each, end) for name, each in self.simultaneous.items()}
+        filled = {name: unknown if math.isnan(x) else x for name, x in found.items()}
+        return [self.shares[name] * x for name, x in filled.items() if not math.isnan(x)]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -141,10 +146,14 @@ class GroupedPanel:
     def words(self) -> list[str]:
         """The worst group, the test and the multicalibration error in sentences."""
         label, worst = m.METRICS[self.metric].label, self.simultaneous[self.worst]
-        told = math.isfinite(worst.low)
-        all_groups = f"{show_level(worst.level)} for all groups together" if told else ""
-        bounds = f" ({all_groups}: {show_bounds(worst.low, worst.high, percent=True)})" * told
+        measured = any(panel.assumed for panel in self.panels.values())
+        size = in_samples(self.panels[self.worst].num_samples)
+        bounds = f" (no interval: {size} in fewer than two clusters)" * measured
+        if math.isfinite(worst.low):
+            all_groups = f"{show_level(worst.level)} for all groups together"
+            bounds = f" ({all_groups}: {show_bounds(worst.low, worst.high, percent=True)})"
         found = self.multicalibration
+        told = math.isfinite(found.low)
         spread = f" ({show_bounds(found.low, found.high, percent=True)})" * told
         p = self.differ.p_value
         differ = "No test whether groups differ: too few groups or samples."
@@ -152,8 +161,11 @@ class GroupedPanel:
             verb = "differ" if p < 1 - worst.level else "cannot be told apart"
             differ = f"Mean gaps of the groups {verb} ({show_p_equation(p)})."
         notes = dict.fromkeys(note for panel in self.panels.values() for note in panel.notes)
+        every = (each for panel in self.panels.values() for each in panel.measured.values())
+        above = above_note((*every, worst, found))
         return [
             *notes,
+            *([above] if above else []),
             f"Worst group by {label}: {self.worst}, {show(worst.value, percent=True)}{bounds}.",
             differ,
             f"Multicalibration error: {show(found.value, percent=True)}{spread}.",
@@ -194,35 +206,44 @@ def measure_groups(
 
 
 def gap_test(p: Predictions | Confidences, column: Any) -> GroupTest:
-    """Wald test, robust to clusters, of equal mean gaps in all groups.
+    """Score test, robust to clusters, of equal mean gaps in all groups.
 
-    With g the vector of the groups' mean gaps and V its covariance from the sums of residuals by
-    cluster, W = (Lg)' (L V L')^-1 (Lg) for differences L from the last group; W / (G - 1) is
-    compared with F(G - 1, C - 1). A cluster may reach over several groups.
+    With g the vector of the groups' mean gaps and V its covariance from the sums by cluster of
+    residuals minus the mean gap of all samples, W = (Lg)' (L V L')^-1 (Lg) for differences L from
+    the last group is compared with chi-squared of G - 1 degrees of freedom. Residuals are centred
+    at what they have in common if groups are equal: centred at the gaps of their own groups, those
+    of a group of one cluster, or of three samples that are all right, would seem to have no noise.
+    A cluster may reach over several groups.
     """
     weight, residual = mean_one(p), p.confidence - p.correct
     _, code = np.unique(column, return_inverse=True)
-    groups, units = int(code.max()) + 1, p.belonging.num_units(len(p))
+    groups = int(code.max()) + 1
     size = np.bincount(code, weight)
     gap = np.bincount(code, weight * residual) / size
-    part = weight * (residual - gap[code]) / size[code]
+    part = weight * (residual - (size @ gap) / size.sum()) / size[code]
     sums = np.stack([cluster_sums(p, part * (code == g)) for g in range(groups)])
-    covariance = units / max(units - 1, 1) * sums @ sums.T
-    return wald_test(gap, covariance, units - 1)
+    return score_test(gap, sums @ sums.T, p.belonging.num_units(len(p)))
 
 
-def wald_test(gap: Any, covariance: Any, freedom: int) -> GroupTest:
-    """Test of equal means, given their covariance and the degrees of freedom of its estimate."""
-    from scipy.special import fdtrc
+def score_test(gap: Any, covariance: Any, units: int, draws: int | None = None) -> GroupTest:
+    """Test of equal means, given their covariance if they are equal, of so many clusters.
 
-    groups = len(gap)
+    A covariance that was itself estimated from ``draws`` replicates makes the statistic that of
+    Hotelling.
+    """
+    from scipy.special import chdtrc, fdtrc
+
+    groups, apart = len(gap), gap[:-1] - gap[-1]
     contrast = np.hstack([np.eye(groups - 1), -np.ones((groups - 1, 1))])
     inner = contrast @ covariance @ contrast.T
-    if freedom < groups or np.linalg.matrix_rank(inner) < groups - 1:
+    if units <= groups or np.linalg.matrix_rank(inner) < groups - 1:
         return GroupTest(math.nan, math.nan)
-    apart = contrast @ gap
-    wald = float(apart @ np.linalg.solve(inner, apart)) / (groups - 1)
-    return GroupTest(wald, float(fdtrc(groups - 1, freedom, wald)))
+    statistic = float(apart @ np.linalg.solve(inner, apart))
+    if draws is None:
+        return GroupTest(statistic, float(chdtrc(groups - 1, statistic)))
+    freedom = draws - groups + 1
+    scaled = statistic * freedom / ((draws - 1) * (groups - 1))
+    return GroupTest(statistic, float(fdtrc(groups - 1, freedom, scaled)))
 
 
 def _cell(panel: Panel, name: str) -> str:

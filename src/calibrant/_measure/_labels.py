@@ -21,7 +21,7 @@ from calibrant._core.formatting import (
     show_bounds,
     show_level,
 )
-from calibrant._measure._panel import NO_INTERVAL, Panel, options_by_metric
+from calibrant._measure._panel import NO_INTERVAL, Panel, above_note, options_by_metric
 from calibrant._multilabel import MACRO, MICRO, MultiLabel
 from calibrant.inference import Interval, Resampling
 from calibrant.metrics._registry import POSITIVE_ERROR
@@ -135,9 +135,13 @@ class LabelPanels(Mapping[str, Panel]):
         )
         if math.isnan(found.low):
             return f"{sentence}."
+        every = (each for panel in self.panels.values() for each in panel.measured.values())
+        above = above_note((*every, found))
+        end = f"{above}\n{self.macro.assumed}" if above else self.macro.assumed
         bounds = show_bounds(found.low, found.high, percent=metric.percent)
         allowed = f"{show_level(found.level)} {bounds}, corrected for the choice"
-        return f"{sentence} ({allowed} among {len(self.labels)} labels).\n{self.macro.assumed}"
+        known = sum(panel.num_samples > 0 for panel in self.labels.values())
+        return f"{sentence} ({allowed} among {known} labels).\n{end}"
 
     @property
     def _rows(self) -> list[list[str]]:

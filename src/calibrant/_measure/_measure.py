@@ -124,6 +124,7 @@ def measure(  # noqa: PLR0913 - all but the first are keywords with defaults
     >>> print(panel)
     3 samples, 2 classes
     <BLANKLINE>
+    Top label: confidence in the predicted class against being right
     metric    value    better
     accuracy  66.67 %  higher
     NLL       1.1629   lower

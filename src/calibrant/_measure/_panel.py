@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +123,8 @@ class Panel:
         said = "" if self.assumed == inference.INDEPENDENT else self.assumed
         found = "" if self.positive is None else risk_sentence(self.measured, self.positive)
         streamed = bounds_note(bounds) if bounds else ""
-        parts = (streamed, *self.notes, found, slope_sentence(self.measured), said)
+        above = above_note(self.measured.values())
+        parts = (streamed, *self.notes, above, found, slope_sentence(self.measured), said)
         return "\n".join(part for part in parts if part)
 
     def to_arrow(self) -> pa.Table:
@@ -164,9 +165,9 @@ class Panel:
 
     @property
     def _tables(self) -> list[tuple[str, list[list[str]]]]:
-        """Titles and rows; one table without a title where all is about the top label."""
+        """Titles and rows; one table without a title where only the top label can be meant."""
         views = by_view(list(self.measured))
-        if list(views) == ["top label"]:
+        if list(views) == ["top label"] and self.num_classes != 2:  # noqa: PLR2004
             return [("", self._rows(list(self.measured)))]
         titles: dict[View, str] = {
             "positive class": f"Probability of class {self.positive} against its frequency",
@@ -295,6 +296,20 @@ def options_by_metric(
         for name in names
         if m.METRICS[name].options
     }
+
+
+def above_note(found: Iterable[Interval]) -> str:
+    """Why a value can lie above its interval; empty where none does.
+
+    >>> above_note([Interval(0.02, 0.01, 0.03)])
+    ''
+    """
+    if not any(each.value > each.high for each in found):
+        return ""
+    return (
+        "Intervals of calibration errors allow for the upward bias of the estimate, so a value can "
+        "lie above its interval."
+    )
 
 
 def bounds_note(bounds: Mapping[str, float]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from calibrant import inference
 from calibrant import metrics as m
 from calibrant._core.checks import check_choice, refuse
-from calibrant._measure._grouped import FEWEST_GROUPS, GroupedPanel, GroupTest, wald_test
+from calibrant._measure._grouped import FEWEST_GROUPS, GroupedPanel, GroupTest, score_test
 from calibrant._measure._panel import NO_INTERVAL, Panel, options_by_metric
 from calibrant.inference import Interval, Resampling
 from calibrant.metrics._binning import Binning
@@ -122,36 +122,35 @@ def grouped_panel_of_stream(
 
 
 def group_gap_test(known: Mapping[str, Streamed]) -> GroupTest:
-    """Wald test of equal mean gaps of the groups.
+    """Score test of equal mean gaps of the groups, as ``measure(p, by=…)`` has it.
 
-    Clusters are drawn alike in all groups, so that replicates also tell how groups go together.
+    Clusters are drawn alike in all groups, each a Poisson number of times, so that the covariance
+    of sums over replicates is that of the sums by cluster.
     """
     streams = list(known.values())
     gap = np.array([_mean_gap(each) for each in streams])
+    size = np.array([float(each.width.count.sum()) for each in streams])
+    common = float(size @ gap / size.sum())
     if any(each.resampled is None for each in streams):
-        covariance = np.diag([_gap_variance(each) for each in streams])
-        return wald_test(gap, covariance, int(sum(s.width.count.sum() for s in streams)) - 1)
+        variance = [_gap_variance(each, common) for each in streams]
+        return score_test(gap, np.diag(variance), int(size.sum()))
     columns, units = [], 0
-    for each in streams:
+    for each, total in zip(streams, size, strict=True):
         assert each.resampled is not None
         found = each.resampled
         units = max(units, found.units)
-        residual = (found.bin_confidence - found.bin_hits).sum(axis=1)
-        with np.errstate(invalid="ignore"):
-            columns.append((residual / found.bin_count.sum(axis=1))[1:])
+        residual = found.bin_confidence - found.bin_hits - common * found.bin_count
+        columns.append(residual.sum(axis=1)[1:] / total)
     table = np.stack(columns)
-    if np.isnan(table).any():  # a group of so few clusters that some replicates have none
-        return GroupTest(float("nan"), float("nan"))
-    return wald_test(gap, np.cov(table), min(units, table.shape[1]) - 1)
+    return score_test(gap, np.cov(table), units, draws=table.shape[1])
 
 
 def _mean_gap(known: Streamed) -> float:
     return float((known.width.confidence - known.width.hits).sum() / known.width.count.sum())
 
 
-def _gap_variance(known: Streamed) -> float:
-    """Variance of the mean of confidence minus correctness, to the width of the cells."""
+def _gap_variance(known: Streamed, common: float) -> float:
+    """Variance of the mean gap if it is ``common``, to the width of the cells."""
     apart, size = known.histogram.apart, float(known.width.count.sum())
-    residual = np.where(apart.hits > 0, 1 - apart.confidence, -apart.confidence)
-    centred = residual + _mean_gap(known)
-    return float(apart.count @ centred**2) / max(size - 1, 1) / size
+    residual = np.where(apart.hits > 0, apart.confidence - 1, apart.confidence)
+    return float(apart.count @ (residual - common) ** 2) / size**2

@@ -78,7 +78,7 @@ def risk_sentence(measured: Mapping[str, Interval], name: str) -> str:
     >>> found |= {"mean_prediction": Interval(0.08, 0.07, 0.09)}
     >>> found |= {"prevalence": Interval(0.05, 0.04, 0.06)}
     >>> print(risk_sentence(found, "sick").replace(" (", "\n("))
-    The risk of sick is overestimated: 8.00 % predicted on average, 5.00 % observed
+    The risk of class sick is overestimated: 8.00 % predicted on average, 5.00 % observed
     (difference +3.00 %, 95 % interval +1.00 … +5.00 %).
     """
     if not {IN_THE_LARGE, MEAN_PREDICTION, PREVALENCE} <= set(measured):
@@ -88,17 +88,20 @@ def risk_sentence(measured: Mapping[str, Interval], name: str) -> str:
         show(measured[key].value, percent=True) for key in (MEAN_PREDICTION, PREVALENCE)
     )
     if math.isnan(gap.low):
-        return f"{predicted} of {name} predicted on average, {observed} observed."
+        return f"{predicted} of class {name} predicted on average, {observed} observed."
     bounds = show_bounds(gap.low, gap.high, percent=True, signed=True)
     facts = (
         f"{predicted} predicted on average, {observed} observed (difference "
         f"{show(gap.value, percent=True, signed=True)}, {show_level(gap.level)} {bounds})"
     )
     if gap.low > 0:
-        return f"The risk of {name} is overestimated: {facts}."
+        return f"The risk of class {name} is overestimated: {facts}."
     if gap.high < 0:
-        return f"The risk of {name} is underestimated: {facts}."
-    return f"No over- or underestimation of the risk of {name} on average can be told: {facts}."
+        return f"The risk of class {name} is underestimated: {facts}."
+    return (
+        f"Whether the risk of class {name} is over- or underestimated on average cannot be told: "
+        f"{facts}."
+    )
 
 
 def slope_sentence(measured: Mapping[str, Interval]) -> str:

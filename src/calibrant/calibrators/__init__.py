@@ -15,6 +15,7 @@ from calibrant.calibrators._blend import Blend
 from calibrant.calibrators._composite import Chain, CrossFitted, out_of_fold
 from calibrant.calibrators._confidnet import ConfidNet
 from calibrant.calibrators._ensemble import EnsembleTemperature
+from calibrant.calibrators._folds import DEFAULT_FOLDS, usual_folds
 from calibrant.calibrators._isotonic import CentredIsotonic, Isotonic, Spline
 from calibrant.calibrators._json import load_calibrator
 from calibrant.calibrators._kernel import KernelCalibration
@@ -31,7 +32,6 @@ from calibrant.calibrators._order_preserving import OrderPreserving
 from calibrant.calibrators._registry import CALIBRATORS, make_calibrator
 from calibrant.calibrators._selection import (
     AUTO,
-    DEFAULT_FOLDS,
     Selection,
     automatic,
     select_calibrator,
@@ -79,4 +79,5 @@ __all__ = [
     "make_calibrator",
     "out_of_fold",
     "select_calibrator",
+    "usual_folds",
 ]

@@ -12,6 +12,7 @@ from calibrant._core.arrays import Bool, Float, Float64, Int, fold_numbers
 from calibrant._core.checks import check_folds, check_seed, refuse
 from calibrant.calibrators._arguments import put_together
 from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._folds import units_of
 from calibrant.calibrators._maps import TINY
 from calibrant.calibrators._plain import with_confidences
 from calibrant.predictions import Confidences, Predictions
@@ -150,7 +151,7 @@ def out_of_fold(
     seed: int,
 ) -> Predictions | Confidences:
     """Each fold calibrated by a calibrator that saw only the others."""
-    check_folds(folds, p.belonging.num_units(p.num_samples))
+    check_folds(folds, *units_of(p))
     fold = fold_numbers(p.num_samples, folds, seed, p.belonging.codes)
     return in_folds(calibrator, p, weights, fold)
 

@@ -7,7 +7,21 @@ import numpy as np
 from calibrant._core.arrays import Float64, Int, fold_numbers
 from calibrant.calibrators._scores import label_logits, row_hash
 from calibrant.calibrators._tempered import Tempered
-from calibrant.predictions import Predictions
+from calibrant.predictions import Confidences, Predictions
+
+#: Number of folds of cross-fitting where none is given.
+DEFAULT_FOLDS = 5
+
+
+def units_of(p: Predictions | Confidences) -> tuple[int, str]:
+    """How many samples, or clusters of them, folds can be made of, and what they are."""
+    what = "samples" if p.clusters is None else "clusters"
+    return p.belonging.num_units(p.num_samples), what
+
+
+def usual_folds(p: Predictions | Confidences) -> int:
+    """The default number of folds, or fewer where there are not so many samples or clusters."""
+    return min(DEFAULT_FOLDS, units_of(p)[0])
 
 
 def steady_folds(p: Predictions, counts: Float64, folds: int, seed: int) -> tuple[Int, int]:

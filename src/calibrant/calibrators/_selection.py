@@ -29,6 +29,7 @@ from calibrant.calibrators._candidates import (
     left_out,
     note_of_untried,
 )
+from calibrant.calibrators._folds import DEFAULT_FOLDS, units_of, usual_folds
 from calibrant.calibrators._temperature import TemperatureScaling
 from calibrant.calibrators._trials import (
     UNCALIBRATED,
@@ -41,8 +42,6 @@ from calibrant.predictions import Confidences, Predictions
 
 #: Method that selects a calibrator.
 AUTO = "auto"
-#: Number of folds of cross-fitting where none is given.
-DEFAULT_FOLDS = 5
 # Evidence needed to replace the uncalibrated model, in nats: a factor of 20.
 EVIDENCE = math.log(20)
 MEMBER_ONLY = "not chosen alone: a member of the blend"
@@ -147,7 +146,7 @@ def select_calibrator(
     if not isinstance(p, Confidences):
         check_predictions(p)
     check_choice("criterion", criterion, ("nll", "brier"))
-    check_folds(folds, p.belonging.num_units(p.num_samples))
+    check_folds(folds, *units_of(p))
     check_seed(seed)
     if not is_number(standard_errors) or not standard_errors >= 0:
         rule, got = "must be at least 0", f"got {standard_errors!r}"
@@ -178,8 +177,7 @@ def automatic(
 
     It is ``select_calibrator`` with its defaults, in fewer folds where there are few samples.
     """
-    folds = min(DEFAULT_FOLDS, p.belonging.num_units(p.num_samples))
-    return select_calibrator(p, folds=folds, seed=seed, progress=progress)
+    return select_calibrator(p, folds=usual_folds(p), seed=seed, progress=progress)
 
 
 def _entries(candidates: Any, p: Predictions | Confidences) -> dict[str, Calibrator]:

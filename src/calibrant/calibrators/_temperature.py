@@ -224,7 +224,10 @@ def nll_temperature(
         beta = _least(lambda x: few.slope(x, some), beta, limits)
     beta = _least(lambda x: rows.slope(x, weights), beta, limits)
     if beta <= limits[0] * (1 + 1e-9):
-        _warn_bound(bounds[1], "the logits carry little or no information about the labels", advice)
+        why = "the logits carry little or no information about the labels"
+        if p.kind == "probs" and not p.scores[np.arange(p.num_samples), p.labels].all():
+            why = "some labels have probability 0, which no temperature changes"
+        _warn_bound(bounds[1], why, advice)
         return bounds[1]
     if beta >= limits[1] * (1 - 1e-9):
         _warn_bound(bounds[0], "the logits are far too small", advice)

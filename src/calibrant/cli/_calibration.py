@@ -28,6 +28,7 @@ from calibrant.calibrators import (
     load_calibrator,
     make_calibrator,
     out_of_fold,
+    usual_folds,
 )
 from calibrant.cli._calibration_report import CalibrationReport, size_in_words
 from calibrant.cli._calibration_source import Progress, Source
@@ -41,6 +42,11 @@ SHRINKAGE = "shrinkage"
 
 Record = Predictions | Confidences | MultiLabel
 Measured = Callable[[Record], Panel]
+TWO_CLASSES = 2
+NOT_EVALUATED = (
+    "All samples are in one cluster, so none can be held out: the calibrator is not evaluated. "
+    "Name samples of other clusters with apply."
+)
 
 
 @dataclass
@@ -136,8 +142,10 @@ def _judged_out_of_fold(
     report: CalibrationReport, p: Record, measured: Measured, seed: int
 ) -> CalibrationReport:
     """Evaluate on the fit data, each sample calibrated by a fit that did not see it."""
-    folds = min(DEFAULT_FOLDS, p.num_samples)
     held_out: Record
+    folds = min(DEFAULT_FOLDS, p.num_samples) if isinstance(p, MultiLabel) else usual_folds(p)
+    if folds == 1:
+        return replace(report, notes=(*report.notes, NOT_EVALUATED))
     if isinstance(p, MultiLabel):
         assert isinstance(report.calibrator, MultiLabelCalibrator)
         held_out = labels_out_of_fold(report.calibrator, p, folds, seed)
@@ -241,7 +249,8 @@ def calibrate_files(
     def measured(p: Record) -> Panel:
         if isinstance(p, MultiLabel):
             return measure(p, **vars(resampling)).macro
-        names = default_metrics("calibrate")
+        two = isinstance(p, Predictions) and p.num_classes == TWO_CLASSES
+        names = default_metrics("binary compare" if two else "calibrate")
         if not isinstance(p, Predictions):
             names = tuple(name for name in names if METRICS[name].top_label)
         found: Panel = measure(p, metrics=names, **vars(resampling))

@@ -14,7 +14,7 @@ from calibrant._core.formatting import (
     show_bounds,
     show_level,
 )
-from calibrant._measure import Panel
+from calibrant._measure import Panel, above_note
 from calibrant._multilabel import MultiLabel
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator, Selection
 from calibrant.predictions import Confidences, Predictions
@@ -41,7 +41,13 @@ class CalibrationReport:
         parts = [] if self.selection is None else [str(self.selection)]
         parts.append(f"{self.calibrator!r}, {self.origin}: {_learned(self.calibrator)}")
         if self.before is not None and self.after is not None:
-            parts += [f"{self.size}, {self.judged}", _table(self.before, self.after)]
+            asked = self.before.positive
+            risk = (
+                "" if asked is None or "labels" in self.size else f"probability of class {asked}, "
+            )
+            parts += [f"{self.size}, {risk}{self.judged}", _table(self.before, self.after)]
+            above = above_note((*self.before.measured.values(), *self.after.measured.values()))
+            parts += [above] if above else []
         parts += self.notes
         if self.written:
             parts.append(f"Written: {', '.join(self.written)}")
@@ -67,7 +73,7 @@ def size_in_words(p: Predictions | Confidences | MultiLabel) -> str:
     """Number of samples and of classes or labels."""
     samples = in_samples(p.num_samples)
     if isinstance(p, MultiLabel):
-        return f"{samples}, mean over {p.num_labels:,} labels"
+        return f"{samples}, mean over {int(p.mask.any(axis=0).sum()):,} labels"
     if isinstance(p, Predictions):
         return f"{samples}, {p.num_classes:,} classes"
     return f"{samples}, top label only"

@@ -106,7 +106,7 @@ def refuse_given(context: typer.Context, options: list[str], rule: str) -> None:
     for option in options:
         source = context.get_parameter_source(option)
         if source is not None and source.name == "COMMANDLINE":
-            raise refuse(f"--{option}", rule, None, "Leave it out.")
+            raise refuse(f"--{option.replace('_', '-')}", rule, None, "Leave it out.")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from calibrant import metrics as m
-from calibrant._core.checks import InputError, refuse
+from calibrant._core.checks import InputError, near_name, refuse
 from calibrant._measure import Comparison, Panel
 from calibrant.cli._common import echo
 
@@ -49,10 +49,14 @@ class Condition:
             bound = float(match[5])
         except ValueError:
             start = "difference." if of_difference else ""
-            rule = f"must have the form {start}metric>number or {start}metric.low>number"
+            rule = (
+                f"must compare {start}METRIC, {start}METRIC.low or {start}METRIC.high to a number"
+            )
             advice = f'Write for example --fail-if "{example}".'
             raise refuse("--fail-if", rule, f"got {text!r}", advice) from None
-        m.get_metric(match[2])
+        if match[2] not in m.METRICS:
+            near = near_name(match[2], m.METRICS)
+            raise refuse("--fail-if", "must name a known metric", f"got {match[2]!r}", near)
         return cls(text, match[2], match[3] or "value", match[4], bound, of_difference)
 
     def holds(self, found: Any) -> bool:
@@ -60,7 +64,8 @@ class Condition:
         value = float(getattr(found, self.part))
         if math.isnan(value):
             if self.part != "value" and not math.isnan(found.value):
-                rule, advice = "needs intervals", "Leave out --no-intervals and --stream."
+                rule = f"needs the interval of {self.metric}, which has none here"
+                advice = "Samples of one cluster have none, nor has classwise_ece of a stream."
                 raise refuse("--fail-if", rule, f"got {self.text!r}", advice)
             raise InputError(
                 f"{self.metric} is undefined for these predictions, so --fail-if cannot be "
@@ -75,10 +80,15 @@ class Condition:
 
 
 def parse_conditions(
-    texts: Iterable[str] | None, *, of_difference: bool = False
+    texts: Iterable[str] | None, *, of_difference: bool = False, intervals: bool = True
 ) -> list[Condition]:
     """Read every condition before any work is done."""
-    return [Condition.parse(text, of_difference=of_difference) for text in texts or []]
+    found = [Condition.parse(text, of_difference=of_difference) for text in texts or []]
+    for condition in found:
+        if condition.part != "value" and not intervals:
+            got, advice = f"got {condition.text!r}", "Leave out --no-intervals."
+            raise refuse("--fail-if", "needs intervals", got, advice)
+    return found
 
 
 def fail_for_panels(conditions: list[Condition], panels: Mapping[str, Panel]) -> None:

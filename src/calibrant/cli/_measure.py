@@ -107,7 +107,7 @@ def measure_command(
 
     Exit code 1: a --fail-if condition holds; 2: invalid input.
     """
-    conditions = parse_conditions(fail_if)
+    conditions = parse_conditions(fail_if, intervals=intervals)
     chosen = _names(metrics)
     shape: dict[str, Any] = {"bins": bins, "norm": norm, "binning": binning.value}
     decisions: dict[str, Any] = {

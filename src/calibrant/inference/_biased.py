@@ -79,7 +79,7 @@ class BiasedErrors:
     ) -> BiasedErrors:
         """Simulate the named errors of one model; ``effects`` as ``largest_effects`` has them."""
         whole = Sample.of(p)
-        part, rows = (thinned(p, resampling.seed, effect=effect) for effect in effects)
+        part, rows = (thinned(p, resampling.seed, effect) for effect in effects)
         sample = whole if part is p else Sample.of(part)
         fewer = replace(resampling, replicates=min(resampling.replicates, RESAMPLES))
         estimators = estimators_of(names, options, sample.ranked)
@@ -106,8 +106,8 @@ class BiasedErrors:
 def largest_effects(models: Mapping[str, Predictions | Confidences]) -> tuple[float, float]:
     """Design effects of the top label and of all classes: one for all, so that rows are common."""
     return (
-        max(design_effect(p) for p in models.values()),
-        max(design_effect(p, classwise=True) for p in models.values()),
+        max(design_effect(p).larger for p in models.values()),
+        max(design_effect(p, classwise=True).larger for p in models.values()),
     )
 
 

@@ -69,7 +69,8 @@ def bootstrap_bounds(
         len(sample.weight), resampling.replicates, resampling.seed, clusters=clusters
     )
     for weights in batches:
-        drawn = weights if clusters is None else weights[:, sample.order]
+        # By their place in the source, so that NLL and log loss of two classes have one interval.
+        drawn = weights[:, sample.order]
         parts += replicate_values(
             sample, functions, drawn if sample.unweighted else drawn * sample.weight
         )

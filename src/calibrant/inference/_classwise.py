@@ -45,11 +45,12 @@ def classwise_bounds(
     resampling: Resampling,
     *,
     whole: Predictions | None = None,
+    stretch: float = 1.0,
     bins: int = 15,
     norm: float = 1,
 ) -> Bounds:
     """Interval of the classwise ECE."""
-    curve = classwise_curve(p, resampling, whole=whole, bins=bins, norm=norm)
+    curve = classwise_curve(p, resampling, whole=whole, stretch=stretch, bins=bins, norm=norm)
     low, high = curve.bounds(resampling.level)
     ranked = Sample.of(p).ranked
     stated = ranked.mean_confidence
@@ -66,6 +67,7 @@ def classwise_curve(
     resampling: Resampling,
     *,
     whole: Predictions | None = None,
+    stretch: float = 1.0,
     bins: int = 15,
     norm: float = 1,
 ) -> ErrorCurve:
@@ -92,7 +94,7 @@ def classwise_curve(
         observed = float(mean_gap_norm(cells.count, cells.hits - cells.prob, norm))
     else:
         observed = classwise_ece(whole, bins=bins, norm=norm)
-    return ErrorCurve(observed, truth, simulated, of_rows)
+    return ErrorCurve(observed, truth, simulated, stretch * of_rows, stretch=stretch)
 
 
 @dataclass(frozen=True)

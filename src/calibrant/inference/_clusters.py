@@ -20,12 +20,13 @@ cell b) over the samples of cluster c in cell b:
  - noise of the cells: sum_b sum_c S_cb², times m / (m - 1) for a cell of m clusters, whose gap was
    estimated;
  - spread of the sum of absolute gaps: C/(C-1) sum_c (sum_b s_b S_cb)² with s_b the sign of the gap.
-The larger of both is the design effect d. (Clusters of m identical samples: d = m. Independent
-samples with weights: d = 1 + the squared coefficient of variation of the weights, as Kish 1965 has
-it.) N samples in clusters then tell as much as N / d independent ones, so the populations of the
-grid bootstrap are simulated with N / d samples, drawn from the data in proportion to their weights,
-while the estimate is that of all the data, its counts divided by d. Bias and spread both grow with
-sqrt(d), which a factor on the standard error alone would miss.
+(Clusters of m identical samples: both are m. Independent samples with weights: both are 1 + the
+squared coefficient of variation of the weights, as Kish 1965 has it.) The grid bootstrap simulates
+populations with N / noise samples, drawn from the data in proportion to their weights, while the
+estimate is that of all the data, its counts divided by the ratio: that gives the estimate its bias.
+Where the spread is the larger ratio, simulated values are stretched about their mean by the root of
+spread / noise. One ratio for both would overstate the bias of few large clusters. Paired
+differences and bands, where bias matters less, take the larger of both as the design effect.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ def assumed_of(clusters: int | None) -> str:
     """What intervals and tests assume of samples in so many clusters, or in none."""
     if clusters is None:
         return INDEPENDENT
+    if clusters == 1:
+        return "All samples are in one cluster: intervals and tests need at least two."
     return (
         f"Intervals and tests resample the {clusters:,} clusters, which are assumed independent; "
         "samples of one cluster need not be."
@@ -146,24 +149,39 @@ def share_bounds(share: float, variance: float, units: int, level: float) -> Bou
     return max(min(middle - half, share), 0.0), min(max(middle + half, share), 1.0)
 
 
-def thinned(
-    p: Record, seed: int, *, classwise: bool = False, effect: float | None = None
-) -> Record:
-    """As many independent samples as these are worth; ``p`` itself where they are independent."""
+def thinned(p: Record, seed: int, effect: float) -> Record:
+    """N / effect independent samples of these; ``p`` itself where they are independent."""
     if is_independent(p):
         return p
-    found = design_effect(p, classwise=classwise) if effect is None else effect
-    size = max(round(len(p) / found), 2)
+    size = max(round(len(p) / effect), 2)
     rng = np.random.default_rng((seed, 2))
     # Weighted sampling without replacement (Efraimidis and Spirakis, 2006).
     keys = np.log(rng.random(len(p))) / mean_one(p)
     return p.take(np.sort(np.argsort(keys)[-size:])).independent()
 
 
-def design_effect(p: Record, *, classwise: bool = False) -> float:
-    """How many samples of these are worth one independent sample, for calibration errors."""
+@dataclass(frozen=True)
+class DesignEffect:
+    """Ratios, at least 1, of variances by clusters to those of independent samples."""
+
+    noise: float = 1.0
+    spread: float = 1.0
+
+    @property
+    def larger(self) -> float:
+        """How many samples are worth one independent sample, at worst."""
+        return max(self.noise, self.spread)
+
+    @property
+    def stretch(self) -> float:
+        """How much further values spread than those of N / noise independent samples do."""
+        return math.sqrt(self.larger / self.noise)
+
+
+def design_effect(p: Record, *, classwise: bool = False) -> DesignEffect:
+    """What clusters and weights cost, for calibration errors."""
     if is_independent(p):
-        return 1.0
+        return DesignEffect()
     weight, unit = mean_one(p), p.belonging.codes
     unit = np.arange(len(p)) if unit is None else unit
     if classwise and isinstance(p, Predictions):
@@ -173,13 +191,13 @@ def design_effect(p: Record, *, classwise: bool = False) -> float:
         wanted = np.arange(p.num_classes)
         residual = (p.labels[keep, None] == wanted) - probs
         cell = width_index(probs.ravel(), DESIGN_BINS).reshape(probs.shape) + wanted * DESIGN_BINS
-        return _noise_ratio(residual, weight[keep], unit[keep], cell)
+        return _ratios(residual, weight[keep], unit[keep], cell)
     cell = width_index(p.confidence, DESIGN_BINS)
-    return _noise_ratio((p.correct - p.confidence)[:, None], weight, unit, cell[:, None])
+    return _ratios((p.correct - p.confidence)[:, None], weight, unit, cell[:, None])
 
 
-def _noise_ratio(residual: Float64, weight: Float64, unit: Int, cell: Int) -> float:
-    """The larger of both ratios; residuals and cells have a column per class, or one."""
+def _ratios(residual: Float64, weight: Float64, unit: Int, cell: Int) -> DesignEffect:
+    """Both ratios; residuals and cells have a column per class, or one."""
     cells, rows = int(cell.max()) + 1, weight[:, None]
     filled = np.bincount(cell.ravel(), (rows + 0 * residual).ravel(), cells)
     total = np.bincount(cell.ravel(), (rows * residual).ravel(), cells)
@@ -196,8 +214,8 @@ def _noise_ratio(residual: Float64, weight: Float64, unit: Int, cell: Int) -> fl
     units = int(np.count_nonzero(np.bincount(unit)))
     spread = float(by_unit @ by_unit) * units / max(units - 1, 1)
     alone = float((rows * centred**2).sum()), float(weight @ signed**2)
-    ratios = [x / y for x, y in zip((noise, spread), alone, strict=True) if y > 0]
-    return max([1.0, *ratios])
+    ratios = (x / y if y > 0 else 1.0 for x, y in zip((noise, spread), alone, strict=True))
+    return DesignEffect(*(max(1.0, ratio) for ratio in ratios))
 
 
 def scaled(ranked: Ranked, part: int, whole: int) -> Ranked:

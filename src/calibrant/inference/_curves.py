@@ -38,7 +38,8 @@ class ErrorCurve:
     ``truth`` is the error of the population at each strength, ``simulated`` has the values of
     samples drawn from it, (draws, strengths), the same random numbers at each strength. Where only
     labels were drawn, ``of_rows`` is the standard error that drawing other rows adds. ``one_sided``
-    says that gaps of one sign do not count; they lower the expected value all the same.
+    says that gaps of one sign do not count; they lower the expected value all the same. ``stretch``
+    is how much further values spread about their mean than the simulated ones: samples in clusters.
     """
 
     observed: float
@@ -46,6 +47,7 @@ class ErrorCurve:
     simulated: Float64
     of_rows: Float64 | None = None
     one_sided: bool = False
+    stretch: float = 1.0
 
     @cached_property
     def defined(self) -> bool:
@@ -54,8 +56,12 @@ class ErrorCurve:
 
     @cached_property
     def draws(self) -> Float64:
-        """The draws whose values are defined at every strength."""
-        return self.simulated[~np.isnan(self.simulated).any(axis=1)]
+        """The draws whose values are defined at every strength, stretched about their mean."""
+        defined = self.simulated[~np.isnan(self.simulated).any(axis=1)]
+        if self.stretch == 1 or not len(defined):
+            return defined
+        mean: Float64 = defined.mean(axis=0)
+        return mean + self.stretch * (defined - mean)
 
     @cached_property
     def mean(self) -> Float64:

@@ -54,10 +54,12 @@ def error_curves(
     resampling: Resampling,
     *,
     whole: Sample | None = None,
+    stretch: float = 1.0,
 ) -> dict[str, ErrorCurve]:
     """Simulate each estimator along its path of populations.
 
-    ``whole`` has the observed values where ``sample`` is only what it is worth.
+    ``whole`` has the observed values where ``sample`` is only what it is worth, and ``stretch``
+    says how much further its values spread.
 
     Samples are drawn by their place in the source, so that two models that say much the same are
     simulated with much the same random numbers.
@@ -67,7 +69,7 @@ def error_curves(
     ranked = sample.ranked
     observed = ranked if whole is None else worth(whole, sample)
     lots = (partial(along, ranked, drawn, lot) for drawn, lot in _draws(sample, resampling))
-    return curves_along(ranked, observed, estimators, lots)
+    return curves_along(ranked, observed, estimators, lots, stretch)
 
 
 def curves_along(
@@ -75,6 +77,7 @@ def curves_along(
     observed: Ranked,
     estimators: Mapping[str, Estimator],
     lots: Iterable[Callable[[Path], Replicates]],
+    stretch: float = 1.0,
 ) -> dict[str, ErrorCurve]:
     """The curve of each estimator. Each of ``lots`` makes the replicates that it has of a path."""
     families = dict.fromkeys(e.family for e in estimators.values())
@@ -97,6 +100,7 @@ def curves_along(
             truth(e),
             np.concatenate(parts[name]),
             one_sided=e.one_sided,
+            stretch=stretch,
         )
         for name, e in estimators.items()
     }
@@ -134,13 +138,14 @@ def grid_bounds(
     resampling: Resampling,
     *,
     whole: Sample | None = None,
+    stretch: float = 1.0,
 ) -> dict[str, Bounds]:
     """Intervals of calibration errors of the top label by test inversion."""
     return bounds_of_curves(
         sample.ranked,
         estimators,
         resampling.level,
-        lambda every: error_curves(sample, every, resampling, whole=whole),
+        lambda every: error_curves(sample, every, resampling, whole=whole, stretch=stretch),
         lambda e, curve, bounds: _with_floor(sample, e, curve, bounds, resampling),
     )
 

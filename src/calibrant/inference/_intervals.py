@@ -13,7 +13,12 @@ import numpy as np
 from calibrant._core.arrays import together
 from calibrant.inference._bootstrap import accuracy_bounds, bootstrap_bounds
 from calibrant.inference._classwise import classwise_bounds
-from calibrant.inference._clusters import expanded, proportion_bounds, thinned
+from calibrant.inference._clusters import (
+    design_effect,
+    expanded,
+    proportion_bounds,
+    thinned,
+)
 from calibrant.inference._gap import mean_gap_bounds
 from calibrant.inference._grid import estimators_of, grid_bounds
 from calibrant.inference._resampling import Bounds, Resampling
@@ -92,9 +97,10 @@ class _Work:
             return accuracy_bounds(self.sample.ranked, self.resampling.level)
         return proportion_bounds(self.p, self.resampling.level)
 
-    def thinned(self, *, classwise: bool = False) -> Predictions | Confidences:
-        """As many independent samples as these are worth."""
-        return thinned(self.p, self.resampling.seed, classwise=classwise)
+    def thinned(self, *, classwise: bool = False) -> tuple[Predictions | Confidences, float]:
+        """Independent samples with the same bias, and how much further these spread."""
+        effect = design_effect(self.p, classwise=classwise)
+        return thinned(self.p, self.resampling.seed, effect.noise), effect.stretch
 
     @property
     def widened(self) -> Resampling:
@@ -131,17 +137,19 @@ def _grid(work: _Work, names: list[str]) -> dict[str, Bounds]:
     if work.single:
         return {}
     estimators = estimators_of(names, work.options, work.sample.ranked)
-    part = work.thinned()
+    part, stretch = work.thinned()
     sample = work.sample if part is work.p else Sample.of(part)
-    return grid_bounds(sample, estimators, work.widened, whole=work.sample)
+    return grid_bounds(sample, estimators, work.widened, whole=work.sample, stretch=stretch)
 
 
 def _rows(work: _Work, names: list[str]) -> dict[str, Bounds]:
-    part = work.thinned(classwise=True)
+    part, stretch = work.thinned(classwise=True)
     if work.single or not isinstance(work.p, Predictions) or not isinstance(part, Predictions):
         return {}
     return {
-        name: classwise_bounds(part, work.widened, whole=work.p, **work.options.get(name, {}))
+        name: classwise_bounds(
+            part, work.widened, whole=work.p, stretch=stretch, **work.options.get(name, {})
+        )
         for name in names
     }
 

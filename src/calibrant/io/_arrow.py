@@ -76,6 +76,10 @@ def table_columns(
     if plan.labels:
         arrays["labels"] = reader.label_matrix(plan.labels)
     if layout.skip_unparsable and reader.unreadable.any():
+        if reader.unreadable.all():
+            rule, advice = "must hold at least one answer that can be read", "Check the options."
+            shown = ", ".join(dict.fromkeys(reader.examples))
+            raise refuse(where, rule, f"got {table.num_rows:,} rows such as {shown}", advice)
         arrays = {name: array[~reader.unreadable] for name, array in arrays.items()}
     if "labels" in arrays and not plan.labels:
         arrays["labels"] = _plain_labels(arrays, layout.classes or plan.classes)

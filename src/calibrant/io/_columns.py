@@ -86,8 +86,10 @@ def hint(ignored: Sequence[str]) -> str:
 def check_ignored(where: str, what: str, ignored: Sequence[str], *, strict: bool) -> None:
     """Refuse columns that are not used where the reading is strict."""
     if ignored and strict:
-        rule, advice = f"has an unknown {what}", near_name(ignored[0], KNOWN)
-        raise refuse(where, rule, f"got {ignored[0]!r}", advice)
+        near = near_name(ignored[0], KNOWN)
+        ignore = "Without --strict it is ignored."
+        advice = f"{near} {ignore}" if near.startswith("Did") else ignore
+        raise refuse(where, f"has an unknown {what}", f"got {ignored[0]!r}", advice)
 
 
 def with_header(path: Path, columns: Columns, header: bytes | None) -> Columns:

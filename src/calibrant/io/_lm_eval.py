@@ -13,7 +13,7 @@ from calibrant._core.files import clear_errors
 from calibrant.io._columns import FILE_NOTES, Columns
 from calibrant.io._jsonl import Row, field
 from calibrant.io._layout import Layout
-from calibrant.io._options import Questions
+from calibrant.io._options import LEAST_OPTIONS, Questions
 
 NEEDED = ("doc_id", "resps", "target")
 _NAME = re.compile(r"samples_(?P<task>.+)_\d{4}-\d\d-\d\dT[-\d.:]+\Z")
@@ -36,8 +36,10 @@ def lm_eval_columns(files: Mapping[str, Sequence[Row]], layout: Layout) -> Colum
     for name, rows in files.items():
         task = task_of(name)
         with clear_errors(name, "a log of lm-evaluation-harness"):
+            questions.where = name
             for row in rows:
                 _add(questions, row, task, layout)
+    questions.where = where
     how = f"Option probabilities: softmax of {NORMALISED[layout.normalise]}."
     columns = questions.columns(layout, {"source": "lm-evaluation-harness"})
     columns.meta[FILE_NOTES] = [how, *columns.meta.get(FILE_NOTES, [])]
@@ -74,6 +76,9 @@ def _add(questions: Questions, row: Row, task: str, layout: Layout) -> None:
     label = _target(row, texts, known, document)
     if label is None:
         questions.skip("with several right options")
+        return
+    if len(known) < LEAST_OPTIONS:
+        questions.skip("with a single option")
         return
     sizes = _sizes(row, texts, len(known), layout.normalise)
     logits = [value / size for value, size in zip(known, sizes, strict=True)]
@@ -122,7 +127,8 @@ def _sizes(row: Row, texts: list[str], count: int, normalise: str) -> list[float
         sizes = [float(size) for size in found]
     if len(sizes) != count or not all(size > 0 for size in sizes):
         rule = f"must tell the number of {normalise}s of each option for --normalise {normalise}"
-        advice = "Log samples with their arguments, or add a field num_tokens with one per option."
+        with_tokens = "Add a field num_tokens with one number per option."
+        advice = "Log samples with their arguments." if normalise == "byte" else with_tokens
         raise refuse("log", rule, f"got none for document {row['doc_id']}", advice)
     return sizes
 

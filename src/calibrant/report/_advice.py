@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from calibrant._core.checks import CalibrationWarning
 from calibrant.calibrators import (
-    DEFAULT_FOLDS,
     UNCALIBRATED,
     Selection,
     TemperatureScaling,
     automatic,
     out_of_fold,
+    usual_folds,
 )
 from calibrant.inference import Difference, paired_differences
 from calibrant.metrics import ACCURACY, CALIBRATION_ERROR, LOG_LOSS, RANKING
@@ -43,6 +43,7 @@ class Advice:
     differences: Mapping[str, Difference] = field(default_factory=dict)
     reason: str = ""
     roles: tuple[str, ...] = JUDGED
+    folds: int = 0
 
     @property
     def chosen(self) -> str | None:
@@ -75,12 +76,15 @@ def advise(
             reason="Collect more samples first: a calibrator fitted to fewer than "
             f"{LEAST_SAMPLES} cannot be evaluated."
         )
+    folds = usual_folds(p)
+    if folds == 1:
+        return Advice(reason="All samples are in one cluster: a calibrator cannot be evaluated.")
     selection = automatic(p, seed=settings.seed, progress=progress)
     if selection.chosen == UNCALIBRATED:
-        return Advice(selection)
+        return Advice(selection, folds=folds)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)  # the selection's verdict notes it
-        after = out_of_fold(selection.calibrator, p, None, DEFAULT_FOLDS, settings.seed)
+        after = out_of_fold(selection.calibrator, p, None, folds, settings.seed)
     values, found = _effect(p, after, JUDGED, settings)
     roles = JUDGED
     if risk is not None:
@@ -90,7 +94,7 @@ def advise(
         values = {when: values[when] | of_class[when] for when in values}
         found, roles = [*found, *differences], (*JUDGED_OF_CLASS, ACCURACY)
     by_metric = {difference.metric: difference for difference in found}
-    return Advice(selection, values, by_metric, roles=roles)
+    return Advice(selection, values, by_metric, roles=roles, folds=folds)
 
 
 def _effect(

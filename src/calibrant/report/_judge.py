@@ -133,7 +133,7 @@ def data_of_models(found: Findings, settings: Settings) -> dict[str, Any]:
             "best": j.best,
             "reach": found.reach,
             # Wilson's interval with z sqrt(d) is that of N / d samples: as many as these are worth.
-            "z": z * math.sqrt(design_effect(j.p)),
+            "z": z * math.sqrt(design_effect(j.p).larger),
             **j.live,
         }
         for j in found.models

@@ -93,8 +93,8 @@ def _verdict(p: MultiLabel, found: LabelPanels, settings: Settings) -> Verdict:
     under = [name for name, panel in found.labels.items() if _side(panel) < 0]
     rest = p.num_labels - len(over) - len(under)
     headline = (
-        f"Of {p.num_labels:,} labels, the probability of {len(over):,} is overestimated, that of "
-        f"{len(under):,} underestimated, and of {rest:,} it cannot be told (each by its own "
+        f"Of {p.num_labels:,} labels, {len(over):,} are overestimated on average, {len(under):,} "
+        f"underestimated, and of {rest:,} it cannot be told (each by its own "
         f"{show_level(settings.level)})."
     )
     answers = [("How far off?", _how_far(found)), ("Which label is worst?", _worst(found))]

@@ -14,7 +14,6 @@ from calibrant._core.formatting import (
     show_p,
 )
 from calibrant._measure import Comparison, Panel
-from calibrant.calibrators import DEFAULT_FOLDS
 from calibrant.inference import INDEPENDENT, Difference, Interval, assumption
 from calibrant.io import FILE_NOTES
 from calibrant.metrics import CALIBRATION_ERROR
@@ -199,7 +198,7 @@ def _comparison(found: Comparison | str | None) -> Html:
 
 
 def _calibrators(judged: Sequence[Judged]) -> Html:
-    tables = []
+    tables, folds = [], set()
     head = [
         "calibrator",
         *map(number_head, ("NLL out of fold", "behind the best", "parameters")),
@@ -218,11 +217,13 @@ def _calibrators(judged: Sequence[Judged]) -> Html:
             ]
             for c in j.advice.selection.candidates
         ]
+        folds.add(j.advice.folds)
         tables.append(table(f"Tried for {isolated(j.name)}", head, rows, kind="sortable"))
     if not tables:
         return Html("")
+    count = " or ".join(map(str, sorted(folds)))
     words = (
-        f"Each was cross-fitted with {DEFAULT_FOLDS} folds and evaluated on the held-out samples. "
+        f"Each was cross-fitted with {count} folds and evaluated on the held-out samples. "
         "Choosing on the same samples is slightly optimistic, as are penalties, which are chosen "
         "once for this table but separately for each fold in the verdict."
     )

@@ -13,7 +13,6 @@ from calibrant._core.formatting import (
     show_p_equation,
 )
 from calibrant._measure._views import risk_sentence
-from calibrant.calibrators import DEFAULT_FOLDS
 from calibrant.inference import CalibrationTest, Difference, Interval
 from calibrant.inference._gap import mean_gap_bounds
 from calibrant.metrics import METRICS, RANKING
@@ -168,7 +167,7 @@ def _what_to_do(advice: Advice) -> str:
         return advice.reason
     assert advice.selection is not None
     tried = len(advice.selection.candidates) - 1
-    judged = f"in {DEFAULT_FOLDS}-fold cross-validation on these samples"
+    judged = f"in {advice.folds}-fold cross-validation on these samples"
     if advice.chosen is None:
         return (
             f"Leave it uncalibrated: of {tried} calibrators tried {judged}, none is clearly better."
