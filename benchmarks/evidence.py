@@ -115,6 +115,17 @@ def spread(values: list[float], *, percent: bool) -> str:
 # --- the tables -------------------------------------------------------------------------------
 
 
+def seeds() -> str:
+    """How often each data set was trained on."""
+    counts = {}
+    for data, name in NAMES.items():
+        values = Values(data)
+        some = sorted({int(values.seeds(loss)) for loss in values.losses})
+        counts[name] = f"{some[0]}" if len(some) == 1 else f"{some[0]} to {some[-1]}"
+    told = "; ".join(f"{name} {count}" for name, count in counts.items())
+    return f"Seeds per loss: {told}."
+
+
 def losses(data: str) -> str:
     """What each loss gives on clean test samples, before and after calibration."""
     v = Values(data)
@@ -283,6 +294,7 @@ def blocks() -> dict[str, str]:
 
     return {
         **{data: losses(data) for data in NAMES},
+        "seeds": seeds(),
         "pairs": pairs(),
         "shifts": shifts(),
         "calibrators": calibrators(),

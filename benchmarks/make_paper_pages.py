@@ -29,6 +29,7 @@ from calibrant.papers import (
 from calibrant.papers._claims import details
 from calibrant.papers._coefficients import NOTES, coefficients, printed
 from calibrant.papers._comparison import Entry
+from calibrant.papers._pairs import CE
 from calibrant.papers._scales import method_name, shown_data
 from common import DOCS, fill, markdown
 from verdicts import (
@@ -39,11 +40,13 @@ from verdicts import (
     Verdicts,
     by_source,
     empirical,
+    evidence_of,
     overall,
 )
 
 WANG = "wang2021"
 TRAINED = ("features", "cpu")  # the scales of our runs
+REPORT_NETWORKS = "ResNet-18, ResNet-50 and VGG-16"
 REPORT = {"cross_entropy + negative_entropy", "cross_entropy + logit_norm", "focal"}
 #: A verdict on one claim, and on several.
 TOLD = {
@@ -179,7 +182,39 @@ def findings(paper: str) -> str:
         + ".",
         "\n".join(f"- {word}: {', '.join(some)}" for word, some in lists.items() if some),
     ]
-    return "\n\n".join([*text, *undecided(lists["cannot tell"]), *([HB] if paper == WANG else [])])
+    rest = [*undecided(lists["cannot tell"]), *networks(paper), *unlearned(paper)]
+    return "\n\n".join([*text, *rest, *([HB] if paper == WANG else [])])
+
+
+def networks(paper: str) -> list[str]:
+    """Where the claims of the report were tested, which names its networks."""
+    if paper in PUBLISHED:
+        return []
+    tested = dict.fromkeys(
+        place
+        for verdicts in by_source().values()
+        for name in ("R1", "R2", "R3", "R4")
+        for place in verdicts[name].tested
+    )
+    return [f"The report trains {REPORT_NETWORKS}; R1 to R4 were tested on {'; '.join(tested)}."]
+
+
+def unlearned(paper: str) -> list[str]:
+    """The losses that hardly learned: claims that average over them rest partly on that."""
+    found, asked = [], methods(paper)
+    for scale in TRAINED:
+        for place, cells in evidence_of(scale).at(paper, "main", "accuracy").items():
+            plain = cells.get(CE)
+            for label, cell in cells.items():
+                if label.calibrator != "none" or label.method not in asked:
+                    continue
+                if plain and 2 * cell.mean < plain.mean:
+                    shown = f"{100 * cell.mean:.1f} against {100 * plain.mean:.1f} %"
+                    found.append(f"`{label.method}` on {place.setting} ({scale}): {shown}")
+    words = (
+        "Losses with less than half the accuracy of cross-entropy; claims that average over them"
+    )
+    return [f"{words} rest partly on that: {'; '.join(found)}."] if found else []
 
 
 def undecided(names: list[str]) -> list[str]:

@@ -167,6 +167,27 @@ def test_claims_about_one_network_have_seeds() -> None:
             assert len(settings) * len(seeds) >= 5, (paper, kind)
 
 
+def test_claims_about_named_data_or_networks_have_seeds() -> None:
+    """A claim about one data set or network needs an interval: two seeds, or three settings."""
+    asked = [
+        (claim, contrast)
+        for claim in CLAIMS.values()
+        for contrast in claim.contrasts
+        if contrast.data or contrast.models
+    ]
+    assert {claim.name for claim, _ in asked} >= {"W8", "S10", "K8", "R5", "R6"}
+    for claim, contrast in asked:
+        at = paper_at(claim.paper, "paper")
+        runs = [
+            run
+            for kind in at.studies
+            for run in at.runs(kind)
+            if contrast.concerns(Place(run.data, run.model))
+        ]
+        settings = {(run.data, run.model) for run in runs}
+        assert len(settings) > 2 or len({run.seed for run in runs}) > 1, (claim.name, contrast.what)
+
+
 def test_label_smoothing_of_two_classes_as_mukhoti_defines_it() -> None:
     """s = (1 - a) q + a (1 - q) / (K - 1): with K = 2, a goes to the other class."""
     text = one("mukhoti2020-sst2", name="label_smoothing").objective
