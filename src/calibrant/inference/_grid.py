@@ -30,8 +30,9 @@ from calibrant.metrics._simulated import Replicates, Simulated
 # the second share of all samples, calibration errors must allow for the bounds of the accuracy.
 FEW_EXPECTED = 5.0
 ONE_BIN = 0.95
-# Elements of a batch of replicates; a replicate counts at least as the grid of smooth ECE.
-BATCH_ELEMENTS, LEAST_CELLS = 1 << 20, 1 << 12
+# Elements of a batch of replicates; a replicate counts at least as the grid of smooth ECE. With
+# arrays of a few times this size memory is used again; larger ones cost as much time as the sums.
+BATCH_ELEMENTS, LEAST_CELLS = 1 << 18, 1 << 12
 # Simulated of what a calibrated population would show: it varies little.
 FLOOR_REPLICATES = 200
 

@@ -169,10 +169,14 @@ def label_binned(function: Statistic, options: Options, _: Ranked) -> Estimator:
     chosen = partial(function, **options)
 
     def error(r: Simulated, accuracy: Float64) -> Float64:
-        place, size = r.bins_of(bins, binning)[:, None], r.drawn.shape[1]
-        place = np.broadcast_to(place, (*accuracy.shape[:2], size))
-        distance = np.abs(np.take_along_axis(accuracy, place, -1) - r.confidence[r.drawn][:, None])
-        return np.asarray(norm_of_gaps(np.full(size, 1 / size), distance, options.get("norm", 1)))
+        place, size = r.bins_of(bins, binning), r.drawn.shape[1]
+        share, norm = np.full(size, 1 / size), options.get("norm", 1)
+        found = np.empty(accuracy.shape[:2])
+        for row, of_bins in enumerate(accuracy):  # one by one they stay in the processor's cache
+            distance = of_bins[:, place[row]]
+            distance -= r.confidence[r.drawn[row]]
+            found[row] = norm_of_gaps(share, np.abs(distance, out=distance), norm)
+        return found
 
     def above(ranked: Ranked) -> float:
         return chosen(ranked) - chosen(population(ranked, ranked.confidence))
