@@ -1,6 +1,7 @@
 """Write the coverage tables of docs/intervals.md from what coverage_grid.py printed.
 
     python benchmarks/coverage_grid.py classwise … > evidence/coverage/classwise.txt
+    python benchmarks/interval_coverage.py --near-certain > evidence/coverage/near_certain.txt
     python benchmarks/false_alarms.py --summary
     python benchmarks/coverage_tables.py
 
@@ -300,10 +301,24 @@ def clusters() -> str:
     return "\n\n".join([*parts[:2], missed, *parts[2:]])
 
 
+def near_certain() -> str:
+    """Coverage for models that always state one confidence."""
+    first, *lines = (EVIDENCE / "near_certain.txt").read_text().splitlines()
+    names = first.split("is right")[1].split()
+    head = ["N", "says", "is right", *map(shown, names)]
+    table = [head, ["---"] * len(head)]
+    for line in lines:
+        size, says, is_right, *shares = line.split()
+        stated = (f"{100 * float(part):g} %" for part in (says, is_right))
+        table.append([size, *stated, *(f"{float(share):g}" for share in shares)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in table)
+
+
 def page() -> str:
     """The page with its tables made anew."""
     found = PAGE.read_text()
     made_of = {
+        "near-certain": near_certain,
         "coverage": text,
         "clusters": clusters,
         "streams": streams,

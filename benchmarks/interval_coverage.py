@@ -19,6 +19,7 @@ import argparse
 import time
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
+from unittest import mock
 
 import numpy as np
 from scipy.stats import binom
@@ -101,6 +102,7 @@ NEAR_CERTAIN = (
     (50, 0.6, 0.7),
 )
 ONE_CONFIDENCE = ("accuracy", "ece", "debiased_ece", "smooth_ece", "overconfidence_error", "skce")
+WITHOUT = "ece_without_the_rule"  # that accuracies at the ends of their interval are included
 
 
 def near_certain(job: tuple[int, float, float, int]) -> dict[str, float]:
@@ -108,23 +110,27 @@ def near_certain(job: tuple[int, float, float, int]) -> dict[str, float]:
     size, says, is_right, replicates = job
     gap = is_right - says
     true = {"accuracy": is_right, "overconfidence_error": says * max(-gap, 0), "skce": gap**2}
-    true |= dict.fromkeys(("ece", "debiased_ece", "smooth_ece"), abs(gap))
-    covered = dict.fromkeys(ONE_CONFIDENCE, 0.0)
+    true |= dict.fromkeys(("ece", "debiased_ece", "smooth_ece", WITHOUT), abs(gap))
+    covered = dict.fromkeys((*ONE_CONFIDENCE, WITHOUT), 0.0)
     for wrong in range(size + 1):
         chance = binom.pmf(wrong, size, 1 - is_right)
         if chance > 1e-5:
             p = Confidences(confidence=[says] * size, correct=np.arange(size) >= wrong)
-            for name, i in intervals(p, ONE_CONFIDENCE, replicates=replicates).items():
+            found = intervals(p, ONE_CONFIDENCE, replicates=replicates)
+            with mock.patch("calibrant.inference._grid.unseen_populations", return_value=[]):
+                found |= {WITHOUT: intervals(p, ["ece"], replicates=replicates)["ece"]}
+            for name, i in found.items():
                 covered[name] += chance * (i.low - 1e-12 <= true[name] <= i.high + 1e-12)
     return covered
 
 
 def print_near_certain(replicates: int) -> None:
-    print("   N  says  is right" + "".join(f"  {name:>20s}" for name in ONE_CONFIDENCE))
+    names = (*ONE_CONFIDENCE, WITHOUT)
+    print("   N  says  is right" + "".join(f"  {name:>20s}" for name in names))
     jobs = [(*case, replicates) for case in NEAR_CERTAIN]
     with ProcessPoolExecutor(2) as pool:
         for (size, says, is_right, _), row in zip(jobs, pool.map(near_certain, jobs), strict=True):
-            shares = "".join(f"  {100 * row[name]:18.1f} %" for name in ONE_CONFIDENCE)
+            shares = "".join(f"  {100 * row[name]:20.1f}" for name in names)
             print(f"{size:4d} {says:6g} {is_right:7g}{shares}", flush=True)
 
 

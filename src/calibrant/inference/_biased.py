@@ -46,8 +46,8 @@ LEAST_NOISE = 1e-12
 # Outcomes added where there are few of them.
 UNSEEN = 2
 LARGEST_CORRELATION = 0.9999
-# Elements of a batch of resamples.
-BATCH_ELEMENTS = 1 << 20
+# Elements of a batch of resamples; see ``_grid`` for the size.
+BATCH_ELEMENTS = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ class BiasedErrors:
     ``varied`` are values on resamples common to all models, ``noise`` their standard deviations,
     ``wider`` a factor on those because the gaps of many bins are themselves estimated.
     ``back`` leads from the scale of a curve to that of the metric. Errors without bias have no
-    curve; ``unbiased`` has their values, on the scale of the metric as those that vary.
+    curve; ``unbiased`` has their values, on the scale of the metric as those that vary. ``scarce``
+    says that there are few right or few wrong answers.
     """
 
     curves: Mapping[str, ErrorCurve]
@@ -67,6 +68,7 @@ class BiasedErrors:
     back: Mapping[str, Callable[[float], float]]
     unbiased: Mapping[str, float]
     size: int
+    scarce: bool = False
 
     @classmethod
     def of(
@@ -100,7 +102,8 @@ class BiasedErrors:
         values = {name: e.back(e.statistic(observed)) for name, e in exact.items()}
         for name, e in exact.items():
             varied[name] = np.array([e.back(value) for value in varied[name].tolist()])
-        return cls(curves, varied, noise, wider, back, values, len(sample.order))
+        few = _scarce(sample) is not None
+        return cls(curves, varied, noise, wider, back, values, len(sample.order), few)
 
 
 def largest_effects(models: Mapping[str, Predictions | Confidences]) -> tuple[float, float]:
@@ -203,20 +206,37 @@ def by_true_errors(first: BiasedErrors, second: BiasedErrors, name: str) -> Pair
     tried = np.linspace(min(ends), max(ends), ERRORS_TRIED)
     correlation = _correlation(first.varied[name], second.varied[name])
     noise = wider * first.noise[name], wider * second.noise[name]
-    ratio = _ratios(a, b, tried, noise, correlation)
+    under = wider * _noise_under(first, name, tried), wider * _noise_under(second, name, tried)
+    ratio = _ratios(a, b, tried, under, correlation)
     variance = noise[0] ** 2 + noise[1] ** 2 - 2 * correlation * noise[0] * noise[1]
     p_value = float(chdtrc(1, np.diagonal(ratio).min()))
     back = np.array([first.back[name](e) for e in tried])
 
     def bounds(level: float) -> Bounds:
         # Computed again: kept for all pairs of 50 models, the grids would take gigabytes.
-        i, j = np.nonzero(_ratios(a, b, tried, noise, correlation) <= chdtri(1, 1 - level))
+        i, j = np.nonzero(_ratios(a, b, tried, under, correlation) <= chdtri(1, 1 - level))
         gaps = back[i] - back[j]
         return float(gaps.min()), float(gaps.max())
 
     i, j = np.unravel_index(int(ratio.argmin()), ratio.shape)
     side = float(back[i] - back[j])
     return PairedTest(math.sqrt(max(variance, 0.0)), p_value, bounds, side)
+
+
+def _noise_under(model: BiasedErrors, name: str, tried: Float64) -> Float64:
+    """Standard deviation of an estimate under each true error.
+
+    That of the data as they are, but for errors that count gaps of one sign: a model without such
+    gaps has estimates of chance gaps, half of which do not count, and they vary less. So where the
+    estimate is larger than the true error explains, its noise is that of the population that would
+    explain most of it. With few right or few wrong answers that is too little known.
+    """
+    curve, noise = model.curves[name], np.full(len(tried), model.noise[name])
+    if not curve.one_sided or model.scarce:
+        return noise
+    _, most = curve.expected(tried)
+    supposed = np.maximum(curve.noise_under(tried), LEAST_NOISE)
+    return np.where(curve.observed > most, supposed, noise)
 
 
 def _correlation(first: Float64, second: Float64) -> float:
@@ -235,7 +255,7 @@ def _ratios(
     a: ErrorCurve,
     b: ErrorCurve,
     tried: Float64,
-    noise: tuple[float, float],
+    noise: tuple[Float64, Float64],
     correlation: float,
 ) -> Float64:
     """Twice the log-likelihood ratio of each pair of true errors against the likeliest pair.

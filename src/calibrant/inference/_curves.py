@@ -218,3 +218,8 @@ class ErrorCurve:
             for mean in (later if self.one_sided else self.fine_mean, self.fine_mean)
         )
         return least, most
+
+    def noise_under(self, errors: Float64) -> Float64:
+        """Standard deviation of the estimate where its mean is the largest of ``expected``."""
+        error, first = self._rising
+        return np.interp(errors, error, self.fine_noise[first])
