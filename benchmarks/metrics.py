@@ -27,7 +27,7 @@ import calibrant
 from calibrant import Predictions, metrics
 from calibrant.inference import intervals
 from calibrant.streaming import accumulate_parquet
-from common import BENCHMARKS, best, fill, machine, table
+from common import BENCHMARKS, PEERS, best, fill, machine, table
 
 N, K = 50_000, 1_000
 MANY = 20_000  # samples from which a few rounds are enough
@@ -98,8 +98,8 @@ def without_kernels() -> list[tuple[str, str, str]]:
     return [("whole panel without the extension", f"{float(found.stdout):.2f} × floor", "≤ 2.8")]
 
 
-def peers(z: np.ndarray, labels: np.ndarray, bar: str) -> list[tuple[str, str, str]]:
-    """ECE of the same scores: what a user has to call in each package."""
+def peers(z: np.ndarray, labels: np.ndarray, bars: dict[str, str]) -> list[tuple[str, str, str]]:
+    """ECE of the same scores: what a user has to call in each package; its target by package."""
     t, y = torch.from_numpy(z), torch.from_numpy(labels)
     probs = torch.softmax(t, 1)
     rows = []
@@ -108,7 +108,11 @@ def peers(z: np.ndarray, labels: np.ndarray, bar: str) -> list[tuple[str, str, s
         ours = times.pop("calibrant")
         shape = f"{len(z):,} × {z.shape[1]:,}"
         rows += [
-            (f"ECE from {what}, {shape}, against {name}", f"{ours / s:.3f} × its time", bar)
+            (
+                f"ECE from {what}, {shape}, against {name}",
+                f"{ours / s:.3f} × its time",
+                bars.get(name, ""),
+            )
             for name, s in times.items()
         ]
     return rows
@@ -249,9 +253,10 @@ def main() -> None:
     warnings.filterwarnings("ignore")  # the peers'
     z, labels = data(N, K)
     small = [(z[:10_000, :classes].copy(), labels[:10_000] % classes) for classes in (100, 10)]
-    rows = panel(z, labels) + peers(z, labels, "≤ 0.333")
+    rows = panel(z, labels)
+    rows += peers(z, labels, dict.fromkeys(("torchmetrics", "netcal"), "≤ 0.333"))
     for few, their in small:
-        rows += peers(few, their, "< 1")
+        rows += peers(few, their, dict.fromkeys(PEERS, "< 1"))
     rows += without_kernels() + bootstrap(z, labels) + stream() + imports()
     for row in rows:
         print(" | ".join(row))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -52,25 +53,18 @@ def _harmless() -> Iterator[None]:
         raise
 
 
-app = typer.Typer(
-    cls=_Commands,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    help="Calibration of classifiers: measure, compare, calibrate, train.",
+PARTS = (
+    _measure.app,
+    _decompose.app,
+    _calibrate.app,
+    _shift.app,
+    _monitor.app,
+    _report.app,
+    _train.app,
+    _data.app,
+    _study.app,
+    _papers.app,
 )
-for part in (
-    _measure,
-    _decompose,
-    _calibrate,
-    _shift,
-    _monitor,
-    _report,
-    _train,
-    _data,
-    _study,
-    _papers,
-):
-    app.add_typer(part.app)
 
 
 def _version(value: bool) -> None:  # noqa: FBT001 - Typer calls it so
@@ -79,7 +73,6 @@ def _version(value: bool) -> None:  # noqa: FBT001 - Typer calls it so
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     *,
     version: Annotated[
@@ -89,8 +82,34 @@ def _root(
     """Calibration of classifiers."""
 
 
+def application(command: str | None = None) -> typer.Typer:
+    """All commands; where one of them is asked for, those of its module alone.
+
+    Typer reads the signatures of all commands at each start, which takes longer than to measure a
+    small file.
+    """
+    whole = typer.Typer(
+        cls=_Commands,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        help="Calibration of classifiers: measure, compare, calibrate, train.",
+    )
+    whole.callback()(_root)
+    for part in [part for part in PARTS if command in _names(part)] or PARTS:
+        whole.add_typer(part)
+    return whole
+
+
+def _names(part: typer.Typer) -> set[str | None]:
+    """Names of its commands and groups of commands."""
+    return {known.name for known in (*part.registered_commands, *part.registered_groups)}
+
+
+app = application()
+
+
 def main() -> None:
     """Entry point of the ``calibrant`` command."""
     prepare_streams()
     install()
-    app()
+    application(*sys.argv[1:2])()
