@@ -121,9 +121,11 @@ def whole_parts(values: Float64) -> tuple[Float64, Float64]:
 
     Whole numbers are added without rounding, so sums do not depend on the order of the samples.
     """
-    scaled = values * 2.0**26
-    high = np.floor(scaled)
-    return high, np.rint((scaled - high) * 2.0**27)
+    low = values * 2.0**26
+    high = np.floor(low)
+    low -= high
+    low *= 2.0**27
+    return high, np.rint(low, out=low)
 
 
 def joined(high: Float64, low: Float64) -> Float64:

@@ -62,12 +62,12 @@ class Ranked:
         """Wrong samples at this confidence or below."""
         return np.cumsum(self.misses, axis=-1)
 
-    @cached_property
+    @property
     def middle(self) -> Float64:
         """Rank, counted from 0, of the middle sample at each confidence."""
         return self.hits_so_far + self.misses_so_far - (self.count + 1) / 2
 
-    @cached_property
+    @property
     def residual(self) -> Float64:
         """Sum over the samples at each confidence of (correct - confidence)."""
         return self.hits - self.count * self.confidence

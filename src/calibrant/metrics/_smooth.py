@@ -109,17 +109,19 @@ def _between(
 def _on_grid(confidence: Float64, residual: Float64) -> Float64:
     """Residuals gathered on the grid of cell centres."""
     left, part = _cell(confidence, CELLS)
-    grid = np.zeros(CELLS)
-    grid += np.bincount(left, residual * (1 - part), minlength=CELLS)
-    grid += np.bincount(left + 1, residual * part, minlength=CELLS)
-    return grid
+    rest = 1 - part
+    rest *= residual
+    part *= residual
+    return np.bincount(left, rest, CELLS) + np.bincount(left + 1, part, CELLS)
 
 
 def _cell(confidence: Float64, cells: int) -> tuple[Int, Float64]:
     """The cell centre at or below each confidence, and the share of the next one."""
     place = np.clip(confidence * cells - 0.5, 0, cells - 1)
-    left = np.minimum(place.astype(np.int64), cells - 2)
-    return left, place - left
+    left = place.astype(np.int64)
+    np.minimum(left, cells - 2, out=left)
+    place -= left
+    return left, place
 
 
 def _smoothed_area(spectrum: Float64, sigma: Float64) -> Float64:
