@@ -12,7 +12,7 @@ import torch
 from scipy.optimize import brentq, minimize, minimize_scalar
 from scipy.special import expit, log_softmax, logsumexp, softmax
 
-from calibrant import InputError, Predictions, metrics
+from calibrant import Confidences, InputError, Predictions, metrics
 from calibrant._core.arrays import fold_numbers
 from calibrant._core.checks import CalibrationWarning, ConvergenceError
 from calibrant.calibrators import (
@@ -860,3 +860,9 @@ def test_soft_binned_ece_of_large_norms_does_not_underflow() -> None:
 def test_bias_strength_is_a_number(wrong: object) -> None:
     with pytest.raises(InputError, match="bias_strength must be a finite number of at least 0; "):
         Dirichlet(bias_strength=wrong).fit(make(40, 3, 0))
+
+
+def test_a_stated_certainty_that_is_wrong_is_named_as_the_cause() -> None:
+    c = Confidences(confidence=[1.0, 0.9, 0.8, 0.7] * 20, correct=[False, *[True] * 3] * 20)
+    with pytest.warns(CalibrationWarning, match=r"some labels have probability 0.* isotonic"):
+        TemperatureScaling().fit(c)

@@ -232,6 +232,13 @@ def test_stated_confidences(tmp_path: Path) -> None:
         load(tmp_path / "d.csv", percent=True)
 
 
+def test_listed_columns_name_their_classes(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("y,prob_well,prob_ill\nill,0.3,0.7\nwell,0.6,0.4\n")
+    p = load(tmp_path / "p.csv", label_column="y", prob_columns="prob_ill,prob_well")
+    assert p.classes == ("ill", "well")
+    assert p.correct.all()
+
+
 def test_refusals_are_counted_and_shown(tmp_path: Path) -> None:
     rows = [["90", "yes"], ["I cannot say", "no"], ["", "yes"], ["40", "unclear"], ["70", "no"]]
     lines = [{"said": c, "right": y} for c, y in rows]

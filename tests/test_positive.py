@@ -288,5 +288,13 @@ def test_a_value_above_its_interval_is_explained() -> None:
     found = Interval(0.02, 0.0, 0.01)
     panel = Panel(100, 3, {"smooth_ece": found})
     assert "a value can lie above its interval" in str(panel)
-    within = replace(panel, measured={"ece": Interval(0.02, 0, 0.03)})
+    within = replace(panel, measured={"ece": Interval(0.02, 0, 0.03), "nll": Interval(2, 1, 1.99)})
     assert "above its interval" not in str(within)
+
+
+def test_groups_of_a_binary_model_name_both_views() -> None:
+    p, y = CASES["plain"]
+    b = binary(p, y, groups={"site": np.arange(len(y)) % 2}, classes=["well", "ill"])
+    text = str(calibrant.measure(b, by="site", intervals=False))
+    assert text.index("Class ill:") < text.index("prevalence") < text.index("Top label:")
+    assert text.index("Top label:") < text.index("mean confidence")

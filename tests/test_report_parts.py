@@ -56,6 +56,7 @@ def test_a_binary_report_starts_with_the_risk(tmp_path: Path) -> None:
     assert "Top label: look closer" in body
     assert "<td>Top label: " not in body
     assert "<dd>Top label: " in body
+    assert "a value can lie above its interval" in body
     for caption in ("Probability of ", "Top label: confidence in the predicted class"):
         assert body.count(f"<caption>{caption}") == 1
     assert HOSTILE not in body

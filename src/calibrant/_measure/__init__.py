@@ -9,10 +9,11 @@ from calibrant._measure._fit_summary import FitSummary, fit_summary
 from calibrant._measure._grouped import GroupedPanel
 from calibrant._measure._labels import LabelPanels, WorstLabel
 from calibrant._measure._measure import measure
-from calibrant._measure._panel import Panel, above_note, bounds_note
+from calibrant._measure._panel import UPWARD_BIAS, Panel, above_note, bounds_note
 from calibrant._measure._streams import grouped_panel_of_stream, panel_of_stream
 
 __all__ = [
+    "UPWARD_BIAS",
     "Comparison",
     "FitSummary",
     "GroupedPanel",

@@ -23,6 +23,7 @@ from calibrant._core.formatting import (
 )
 from calibrant._measure._labels import corrected_interval
 from calibrant._measure._panel import Panel, above_note
+from calibrant._measure._views import by_view
 from calibrant.inference import Interval, assumption
 from calibrant.inference._clusters import cluster_sums, mean_one
 from calibrant.metrics._registry import CALIBRATION_ERROR, POSITIVE_ERROR
@@ -130,17 +131,19 @@ class GroupedPanel:
 
     @property
     def _rows(self) -> list[list[str]]:
-        names = list(next(iter(self.panels.values())).measured)
-        head = [self.by, "samples", *(m.METRICS[name].label for name in names)]
-        rows = [
-            [
-                group,
-                in_samples(panel.num_samples).split()[0],
-                *(_cell(panel, name) for name in names),
+        first = next(iter(self.panels.values()))
+        sizes = (in_samples(panel.num_samples).split()[0] for panel in self.panels.values())
+        rows = [[self.by, *self.panels], ["samples", *sizes]]
+        views = by_view(list(first.measured))
+        for view, names in views.items():
+            if len(views) > 1:
+                said = f"Class {first.positive}:" if view == "positive class" else "Top label:"
+                rows.append([said, *[""] * len(self.panels)])
+            rows += [
+                [m.METRICS[name].label, *(_cell(panel, name) for panel in self.panels.values())]
+                for name in names
             ]
-            for group, panel in self.panels.items()
-        ]
-        return [list(row) for row in zip(*[head, *rows], strict=True)]  # a column per group
+        return rows  # a column per group
 
     @property
     def words(self) -> list[str]:
@@ -161,8 +164,7 @@ class GroupedPanel:
             verb = "differ" if p < 1 - worst.level else "cannot be told apart"
             differ = f"Mean gaps of the groups {verb} ({show_p_equation(p)})."
         notes = dict.fromkeys(note for panel in self.panels.values() for note in panel.notes)
-        every = (each for panel in self.panels.values() for each in panel.measured.values())
-        above = above_note((*every, worst, found))
+        above = above_note(*(panel.measured for panel in self.panels.values()))
         return [
             *notes,
             *([above] if above else []),

@@ -135,8 +135,7 @@ class LabelPanels(Mapping[str, Panel]):
         )
         if math.isnan(found.low):
             return f"{sentence}."
-        every = (each for panel in self.panels.values() for each in panel.measured.values())
-        above = above_note((*every, found))
+        above = above_note(*(panel.measured for panel in self.panels.values()))
         end = f"{above}\n{self.macro.assumed}" if above else self.macro.assumed
         bounds = show_bounds(found.low, found.high, percent=metric.percent)
         allowed = f"{show_level(found.level)} {bounds}, corrected for the choice"

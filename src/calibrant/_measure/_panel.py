@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,11 @@ NO_INTERVAL = (math.nan, math.nan)
 BYTES_PER_SAMPLE = 700
 # Smaller bounds are not visible in a table.
 SHOWN_BOUND = 5e-5
+
+UPWARD_BIAS = (
+    "Intervals of calibration errors allow for the upward bias of the estimate, so a value can lie "
+    "above its interval."
+)
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,7 @@ class Panel:
         said = "" if self.assumed == inference.INDEPENDENT else self.assumed
         found = "" if self.positive is None else risk_sentence(self.measured, self.positive)
         streamed = bounds_note(bounds) if bounds else ""
-        above = above_note(self.measured.values())
+        above = above_note(self.measured)
         parts = (streamed, *self.notes, above, found, slope_sentence(self.measured), said)
         return "\n".join(part for part in parts if part)
 
@@ -298,18 +303,16 @@ def options_by_metric(
     }
 
 
-def above_note(found: Iterable[Interval]) -> str:
-    """Why a value can lie above its interval; empty where none does.
+def above_note(*panels: Mapping[str, Interval]) -> str:
+    """Why a calibration error can lie above its interval; empty where none does.
 
-    >>> above_note([Interval(0.02, 0.01, 0.03)])
+    >>> above_note({"ece": Interval(0.02, 0.01, 0.03)})
     ''
     """
-    if not any(each.value > each.high for each in found):
+    every = (each for panel in panels for each in panel.items())
+    if not any(m.METRICS[n].plug_in and x.value > x.high + SHOWN_BOUND for n, x in every):
         return ""
-    return (
-        "Intervals of calibration errors allow for the upward bias of the estimate, so a value can "
-        "lie above its interval."
-    )
+    return UPWARD_BIAS
 
 
 def bounds_note(bounds: Mapping[str, float]) -> str:

@@ -227,6 +227,7 @@ def nll_temperature(
         why = "the logits carry little or no information about the labels"
         if p.kind == "probs" and not p.scores[np.arange(p.num_samples), p.labels].all():
             why = "some labels have probability 0, which no temperature changes"
+            advice = "methods such as beta and isotonic can be fitted"
         _warn_bound(bounds[1], why, advice)
         return bounds[1]
     if beta >= limits[1] * (1 - 1e-9):

@@ -46,7 +46,7 @@ class CalibrationReport:
                 "" if asked is None or "labels" in self.size else f"probability of class {asked}, "
             )
             parts += [f"{self.size}, {risk}{self.judged}", _table(self.before, self.after)]
-            above = above_note((*self.before.measured.values(), *self.after.measured.values()))
+            above = above_note(self.before.measured, self.after.measured)
             parts += [above] if above else []
         parts += self.notes
         if self.written:

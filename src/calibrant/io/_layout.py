@@ -257,6 +257,9 @@ def _matching(
         if [int(found[name]) for name in order] != list(range(len(order))):
             return tuple(order), tuple(found[name] for name in order)
         return tuple(order), None
+    known = [_SCORE.match(part) for part in parts]  # prob_cat, listed by its whole name
+    if all(m and not _NUMBER.match(m[2]) for m in known):
+        parts = [m[2] for m in known if m]
     return tuple(found), tuple(parts)
 
 

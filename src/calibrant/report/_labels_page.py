@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from calibrant import metrics as m
 from calibrant._core.formatting import show, show_bounds, show_level
-from calibrant._measure import LabelPanels, Panel, measure
+from calibrant._measure import UPWARD_BIAS, LabelPanels, Panel, measure
 from calibrant._multilabel import MACRO, MICRO, MultiLabel
 from calibrant.calibrators import DEFAULT_FOLDS, MultiLabelCalibrator, labels_out_of_fold
 from calibrant.metrics._registry import (
@@ -227,6 +227,7 @@ def _method(judged: Sequence[Tagger], settings: Settings) -> Html:
         f"{settings.replicates:,} bootstrap replicates, seed {settings.seed}; {LABEL_BINS} bins in "
         "the diagrams, with Wilson intervals.",
         judged[0].found.macro.assumed,
+        UPWARD_BIAS,
         "A label that is unknown for a sample is never used.",
     )
     items = tag("ul", *(tag("li", line) for line in lines))

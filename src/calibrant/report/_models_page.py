@@ -13,7 +13,7 @@ from calibrant._core.formatting import (
     show_number,
     show_p,
 )
-from calibrant._measure import Comparison, Panel
+from calibrant._measure import UPWARD_BIAS, Comparison, Panel
 from calibrant.inference import INDEPENDENT, Difference, Interval, assumption
 from calibrant.io import FILE_NOTES
 from calibrant.metrics import CALIBRATION_ERROR
@@ -315,6 +315,7 @@ def _method(judged: Sequence[Judged], settings: Settings) -> Html:
         f"{show_level(settings.level)}s, {settings.replicates:,} bootstrap replicates, "
         f"seed {settings.seed}.",
         *_assumed(judged),
+        UPWARD_BIAS,
         "Equal-width bins are left-open and right-closed; equal-mass bins hold equally many "
         "samples and never split equal confidences. Intervals for the accuracy of a bin are "
         "Wilson intervals, with as many samples as those in it are worth.",
