@@ -80,6 +80,11 @@ class Belongs(Frozen):
         """The sampling weight of each sample, or None."""
         return self.belonging.weights
 
+    @property
+    def is_independent(self) -> bool:
+        """Whether every sample is a unit of its own and counts once: no clusters, no weights."""
+        return self.clusters is None and self.weights is None
+
     def independent(self) -> Self:
         """The same samples without clusters, groups and weights."""
         other = object.__new__(type(self))

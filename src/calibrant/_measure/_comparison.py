@@ -252,7 +252,9 @@ def compare(  # noqa: PLR0913 - all but the first are keywords with defaults
     names = names_for(least, metrics, positive=positive, use="compare")
     for p in models.values():
         names_for(p, names, positive=positive)
-    given = panel_options(names, bins, norm, binning, threshold, costs)
+    given = panel_options(
+        names, bins=bins, norm=norm, binning=binning, threshold=threshold, costs=costs
+    )
     values: dict[str, dict[str, float]] = {model: {} for model in models}
     tests: dict[tuple[str, str, str], Any] = {}
     for view, some in by_view(names).items():

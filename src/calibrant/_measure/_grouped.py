@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +22,11 @@ from calibrant._core.formatting import (
     show_p_equation,
 )
 from calibrant._measure._labels import corrected_interval
-from calibrant._measure._panel import Panel, above_note
+from calibrant._measure._panel import Panel, above_note, measure_one
 from calibrant._measure._views import by_view
-from calibrant.inference import Interval, assumption
+from calibrant.inference import Interval, Resampling, assumption
 from calibrant.inference._clusters import cluster_sums, mean_one
-from calibrant.metrics._registry import CALIBRATION_ERROR, POSITIVE_ERROR
+from calibrant.metrics import CALIBRATION_ERROR, POSITIVE_ERROR
 from calibrant.predictions import Confidences, Predictions
 
 FEWEST_GROUPS = 2
@@ -176,22 +176,21 @@ class GroupedPanel:
 
 
 def measure_groups(
-    p: Predictions | Confidences, by: str, measure: Callable[..., Panel], level: float
+    p: Predictions | Confidences, by: str, resampling: Resampling, **keywords: Any
 ) -> GroupedPanel:
-    """A panel per group. ``measure`` takes a record and keywords, as ``calibrant.measure`` does."""
+    """A panel per group; ``keywords`` are those of ``measure_one``."""
     column = p.belonging.group(by)
     names = np.unique(column)
     if len(names) < FEWEST_GROUPS:
         rule, advice = "must have at least two groups", "Measure without by=."
         raise refuse("by", rule, f"got {len(names)} in {by!r}", advice)
     parts = {str(name): p.take(column == name) for name in names}
-    panels = {name: measure(part) for name, part in parts.items()}
+    panels = {name: measure_one(part, resampling, **keywords) for name, part in parts.items()}
     first = next(iter(panels.values()))
     metric = POSITIVE_ERROR if POSITIVE_ERROR in first.measured else CALIBRATION_ERROR
-    strict = 1 - (1 - level) / len(names)
+    strict, just_one = resampling.for_all_of(len(names)), keywords | {"metrics": [metric]}
     simultaneous = {
-        name: measure(part, metrics=[metric], level=strict).interval(metric)
-        for name, part in parts.items()
+        name: measure_one(part, strict, **just_one).interval(metric) for name, part in parts.items()
     }
     weight = mean_one(p)
     shares = {str(name): float(weight[column == name].sum()) / len(p) for name in names}
@@ -200,7 +199,7 @@ def measure_groups(
         classes = p.classes or tuple(map(str, range(p.num_classes)))
         record = p.positive_class(classes.index(first.positive))
     at_level = {
-        name: corrected_interval(panels[name].measured.get(metric, found), found, level)
+        name: corrected_interval(panels[name].measured.get(metric, found), found, resampling.level)
         for name, found in simultaneous.items()
     }
     assumed = assumption(p) if first.assumed else ""

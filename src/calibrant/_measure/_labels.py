@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,10 +21,16 @@ from calibrant._core.formatting import (
     show_bounds,
     show_level,
 )
-from calibrant._measure._panel import NO_INTERVAL, Panel, above_note, options_by_metric
+from calibrant._measure._panel import (
+    NO_INTERVAL,
+    Panel,
+    above_note,
+    measure_one,
+    options_by_metric,
+)
 from calibrant._multilabel import MACRO, MICRO, MultiLabel
 from calibrant.inference import Interval, Resampling
-from calibrant.metrics._registry import POSITIVE_ERROR
+from calibrant.metrics import POSITIVE_ERROR
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -187,21 +193,17 @@ def label_metrics(metrics: Sequence[str] | None) -> list[str]:
 
 def measure_labels(
     p: MultiLabel,
-    one: Callable[..., Panel],
+    resampling: Resampling,
     *,
     metrics: Sequence[str] | None,
     intervals: bool,
-    resampling: Resampling,
     **shape: Any,
 ) -> LabelPanels:
-    """The panels of all labels; ``one`` measures the binary predictions of a label."""
+    """The panels of all labels; ``shape`` are the arguments of ``panel_options``."""
     names = label_metrics(metrics)
-    level, replicates, seed = resampling.level, resampling.replicates, resampling.seed
-    given: dict[str, Any] = {"intervals": intervals, "seed": seed, "replicates": replicates}
+    how: dict[str, Any] = {"intervals": intervals, **shape}
     known = [name for k, name in enumerate(p.names) if p.mask[:, k].any()]
-    panels = {
-        name: one(p.label(name), metrics=names, level=level, **given, **shape) for name in known
-    }
+    panels = {name: measure_one(p.label(name), resampling, metrics=names, **how) for name in known}
     options = next(iter(panels.values())).options
     work = _Averages(p, known, names, options_by_metric(names, options), resampling)
     found = work.with_intervals() if intervals else work.values()
@@ -216,10 +218,12 @@ def measure_labels(
     lead = leading(names)
     worst = _worst(panels, lead)
     if worst is not None:
-        more = given | {"replicates": min(replicates * min(len(panels), MORE), MOST_REPLICATES)}
-        strict = 1 - (1 - level) / len(panels)
-        panel = one(p.label(worst), metrics=[lead], level=strict, **more, **shape)
-        corrected = corrected_interval(panels[worst].interval(lead), panel.interval(lead), level)
+        more = min(resampling.replicates * min(len(panels), MORE), MOST_REPLICATES)
+        strict = replace(resampling.for_all_of(len(panels)), replicates=more)
+        panel = measure_one(p.label(worst), strict, metrics=[lead], **how)
+        corrected = corrected_interval(
+            panels[worst].interval(lead), panel.interval(lead), resampling.level
+        )
     chosen = None if worst is None else WorstLabel(worst, lead, corrected)
     every = {name: panels.get(name, empty) for name in p.names}
     return LabelPanels(len(p), every, average(MACRO), average(MICRO), chosen)

@@ -129,18 +129,15 @@ def measure(  # noqa: PLR0913 - all but the first are keywords with defaults
     accuracy  66.67 %  higher
     NLL       1.1629   lower
     """
+    resampling = Resampling(level, replicates, seed)
     keywords: dict[str, Any] = {
         "intervals": intervals,
         "metrics": metrics,
-        "positive": positive,
         "bins": bins,
         "norm": norm,
         "binning": binning,
         "threshold": threshold,
         "costs": costs,
-        "level": level,
-        "replicates": replicates,
-        "seed": seed,
     }
     if isinstance(p, MultiLabel):
         if by is not None:
@@ -149,11 +146,8 @@ def measure(  # noqa: PLR0913 - all but the first are keywords with defaults
         if positive is not None:
             rule, advice = "belongs to one label per sample", "Leave it out: labels are measured."
             raise refuse("positive", rule, f"got {positive!r} for MultiLabel", advice)
-        for name in ("positive", "level", "replicates", "seed"):
-            keywords.pop(name)
-        resampling = Resampling(level, replicates, seed)
-        return measure_labels(p, measure_one, resampling=resampling, **keywords)
+        return measure_labels(p, resampling, **keywords)
     if by is None:
-        return measure_one(p, **keywords)
+        return measure_one(p, resampling, positive=positive, **keywords)
     check_measurable(p)
-    return measure_groups(p, by, lambda part, **more: measure_one(part, **keywords | more), level)
+    return measure_groups(p, by, resampling, positive=positive, **keywords)

@@ -197,25 +197,18 @@ class Panel:
         ]
 
 
-def measure_one(  # noqa: PLR0913 - all but the first are keywords with defaults
+def measure_one(
     p: Predictions | Confidences,
+    resampling: Resampling,
     *,
     intervals: bool = True,
     metrics: Sequence[str] | None = None,
     positive: Positive = None,
-    bins: int = 15,
-    norm: float = 1,
-    binning: Binning = "width",
-    threshold: float = 0.5,
-    costs: tuple[float, float] = (1.0, 1.0),
-    level: float = 0.95,
-    replicates: int = 1000,
-    seed: int = 0,
+    **shape: Any,
 ) -> Panel:
-    """The panel of one record; see ``calibrant.measure``."""
-    resampling = Resampling(level, replicates, seed)
+    """The panel of one record; ``shape`` are the arguments of ``panel_options``."""
     names = names_for(p, metrics, positive=positive)
-    options = panel_options(names, bins, norm, binning, threshold, costs)
+    options = panel_options(names, **shape)
     work = _Work(options, intervals, resampling)
     if intervals:
         advice = "Measure without intervals (--no-intervals), or Parquet with --stream."
@@ -259,22 +252,16 @@ class _Work:
     resampling: Resampling
 
     def measure(self, p: Predictions | Confidences, names: Sequence[str]) -> dict[str, Interval]:
-        by_metric, r = options_by_metric(names, self.options), self.resampling
+        by_metric = options_by_metric(names, self.options)
         if self.intervals:
-            return inference.intervals(
-                p,
-                names,
-                options=by_metric,
-                level=r.level,
-                replicates=r.replicates,
-                seed=r.seed,
-            )
+            return inference.intervals(p, names, options=by_metric, **vars(self.resampling))
         values = inference.values_of(p, names, options=by_metric)
         return {name: Interval(values[name], *NO_INTERVAL) for name in names}
 
 
 def panel_options(
     names: Sequence[str],
+    *,
     bins: int,
     norm: float,
     binning: Binning,

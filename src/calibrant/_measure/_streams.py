@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,8 @@ from calibrant._core.checks import check_choice, refuse
 from calibrant._measure._grouped import FEWEST_GROUPS, GroupedPanel, GroupTest, score_test
 from calibrant._measure._panel import NO_INTERVAL, Panel, options_by_metric
 from calibrant.inference import Interval, Resampling
+from calibrant.metrics import CALIBRATION_ERROR
 from calibrant.metrics._binning import Binning
-from calibrant.metrics._registry import CALIBRATION_ERROR
 from calibrant.metrics._streamed import Streamed
 from calibrant.streaming import Accumulator
 
@@ -106,7 +105,7 @@ def grouped_panel_of_stream(
     level, strict = 0.95, None
     if resampling is not None:
         level = resampling.level
-        strict = replace(resampling, level=1 - (1 - level) / len(groups))
+        strict = resampling.for_all_of(len(groups))
     one: dict[str, Any] = {"metrics": [CALIBRATION_ERROR], "resampling": strict, **shape}
     worst = {
         name: panel_of_stream(total, **one).interval(CALIBRATION_ERROR)

@@ -9,8 +9,8 @@ from calibrant import metrics as m
 from calibrant._core.checks import refuse
 from calibrant._core.formatting import show, show_bounds, show_level
 from calibrant.inference import Interval
+from calibrant.metrics import IN_THE_LARGE, MEAN_PREDICTION, PREVALENCE, SLOPE
 from calibrant.metrics._metric import Use, View
-from calibrant.metrics._registry import IN_THE_LARGE, MEAN_PREDICTION, PREVALENCE, SLOPE
 from calibrant.metrics._sample import check_measurable
 from calibrant.predictions import Confidences, Predictions
 

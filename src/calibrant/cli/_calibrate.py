@@ -22,6 +22,7 @@ from calibrant.cli._common import (
     show,
 )
 from calibrant.cli._layout import reads_files
+from calibrant.cli._outputs import OnnxFile, SaveFile
 
 app = typer.Typer()
 
@@ -56,12 +57,8 @@ def calibrate_command(
     out: Annotated[
         Path | None, typer.Option(help="Output file for the calibrated predictions of --apply.")
     ] = None,
-    save: Annotated[
-        Path | None, typer.Option(help="File to save the calibrator to, for example c.json.")
-    ] = None,
-    onnx: Annotated[
-        Path | None, typer.Option(help="File to export the calibrator to, for example c.onnx.")
-    ] = None,
+    save: SaveFile = None,
+    onnx: OnnxFile = None,
     level: Level = 0.95,
     replicates: Replicates = 1000,
     seed: Seed = 0,

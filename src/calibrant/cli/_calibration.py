@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from calibrant._core.checks import near_name, refuse
-from calibrant._core.extras import need_extra
-from calibrant._core.files import check_output, replacing, same_file
+from calibrant._core.files import same_file
 from calibrant._core.formatting import in_samples
 from calibrant._core.options import check_option_names
 from calibrant._loading import load_measurable
@@ -32,11 +30,16 @@ from calibrant.calibrators import (
 )
 from calibrant.cli._calibration_report import CalibrationReport, size_in_words
 from calibrant.cli._calibration_source import Progress, Source
+from calibrant.cli._outputs import (
+    check_outputs,
+    named_outputs,
+    write_calibrator,
+    written_together,
+)
 from calibrant.inference import Resampling
 from calibrant.metrics import METRICS, default_metrics
 from calibrant.predictions import Confidences, Predictions
 
-ENDINGS = {"save": ".json", "onnx": ".onnx"}
 # The option that only calibrators of several labels per sample have.
 SHRINKAGE = "shrinkage"
 
@@ -180,22 +183,6 @@ def _with_note_of_overlap(
     return replace(report, notes=(*report.notes, note))
 
 
-def check_outputs(outputs: Mapping[str, Path], inputs: Sequence[Path]) -> None:
-    """Reject outputs that cannot be written, or that are inputs, before any work."""
-    seen = list(inputs)
-    for name, path in outputs.items():
-        ending = ENDINGS.get(name)
-        if ending and path.suffix.lower() != ending:
-            raise refuse(name, f"must end in {ending}", f"got {path.name!r}", "Rename it.")
-        check_output(name, path)
-        if name == "onnx":
-            need_extra("onnx", "--onnx")
-        if any(same_file(path, other) for other in seen):
-            rule, advice = "must not be an input or another output", "Choose another name."
-            raise refuse(name, rule, f"got {str(path)!r}", advice)
-        seen.append(path)
-
-
 def _silent(what: str, done: int, total: int) -> None:
     """Show nothing."""
 
@@ -242,8 +229,7 @@ def calibrate_files(
     progress
         Called with the current step, the amount done, and the total.
     """
-    paths = {"out": out, "save": save, "onnx": onnx}
-    outputs = {name: Path(path) for name, path in paths.items() if path is not None}
+    outputs = named_outputs(out, save, onnx)
     resampling = Resampling(level, replicates, seed)
 
     def measured(p: Record) -> Panel:
@@ -260,13 +246,9 @@ def calibrate_files(
     fitting.layout = dict(layout or {})
     source = Source.of([str(path) for path in apply], outputs, fitting.layout)
     check_outputs(outputs, [fitting.path, *source.files])
-    with ExitStack() as stack:
-        places = {name: stack.enter_context(replacing(path)) for name, path in outputs.items()}
+    with written_together(outputs) as places:
         report = fitting.run(progress)
-        if "save" in places:
-            report.calibrator.save(places["save"])
-        if "onnx" in places:
-            report.calibrator.to_onnx(places["onnx"])
+        write_calibrator(report.calibrator, places)
         if source.files:
             report = source.apply(report, places["out"], measured, progress)
             report = _with_note_of_overlap(report, fitting.path, source.files)

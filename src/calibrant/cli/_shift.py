@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,9 +11,7 @@ import typer
 
 from calibrant import io
 from calibrant._core.checks import refuse
-from calibrant._core.files import replacing
 from calibrant._loading import load_labelled, load_unlabelled
-from calibrant.cli._calibration import check_outputs
 from calibrant.cli._common import (
     Json,
     Level,
@@ -26,6 +23,14 @@ from calibrant.cli._common import (
     show,
 )
 from calibrant.cli._layout import reads_files
+from calibrant.cli._outputs import (
+    OnnxFile,
+    SaveFile,
+    check_outputs,
+    named_outputs,
+    write_calibrator,
+    written_together,
+)
 from calibrant.inference import LabelShift, label_shift
 from calibrant.predictions import Predictions
 
@@ -58,12 +63,8 @@ def shift_command(
     out: Annotated[
         Path | None, typer.Option(help="Output file for the corrected scores of the target.")
     ] = None,
-    save: Annotated[
-        Path | None, typer.Option(help="File to save the calibrator to, for example c.json.")
-    ] = None,
-    onnx: Annotated[
-        Path | None, typer.Option(help="File to export the calibrator to, for example c.onnx.")
-    ] = None,
+    save: SaveFile = None,
+    onnx: OnnxFile = None,
     level: Level = 0.95,
     replicates: Replicates = 1000,
     seed: Seed = 0,
@@ -75,12 +76,11 @@ def shift_command(
     Valid where classes are more or less frequent than among the validation samples, and samples of
     one class look the same. Prints the frequencies with intervals, and a test whether they moved.
     """
-    outputs = {"out": out, "save": save, "onnx": onnx}
     with progress("estimating", unit=""), one_line_warnings():
         found, written = shift_files(
             validation,
             target,
-            {name: path for name, path in outputs.items() if path is not None},
+            named_outputs(out, save, onnx),
             layout,
             method=method.value,
             level=level,
@@ -106,13 +106,9 @@ def shift_files(
         rule, advice = "must hold the scores of all classes", "Save logits or probabilities."
         raise refuse(Path(validation).name, rule, "got confidences", advice)
     scores, clusters = load_unlabelled(target, **layout)
-    with ExitStack() as stack:
-        places = {name: stack.enter_context(replacing(path)) for name, path in outputs.items()}
+    with written_together(outputs) as places:
         found = label_shift(p, scores, clusters=clusters, **options)
-        if "save" in places:
-            found.calibrator.save(places["save"])
-        if "onnx" in places:
-            found.calibrator.to_onnx(places["onnx"])
+        write_calibrator(found.calibrator, places)
         if writer is not None:
             writer(places["out"], found.calibrator.transform(scores).columns())
     return found, list(map(str, outputs.values()))

@@ -40,7 +40,6 @@ import numpy as np
 
 from calibrant._core.arrays import Float64, Int
 from calibrant.inference._resampling import Bounds
-from calibrant.metrics._bin_bounds import is_independent
 from calibrant.metrics._binning import width_index
 from calibrant.metrics._sample import Ranked
 from calibrant.predictions import Confidences, Predictions
@@ -151,7 +150,7 @@ def share_bounds(share: float, variance: float, units: int, level: float) -> Bou
 
 def thinned(p: Record, seed: int, effect: float) -> Record:
     """N / effect independent samples of these; ``p`` itself where they are independent."""
-    if is_independent(p):
+    if p.is_independent:
         return p
     size = max(round(len(p) / effect), 2)
     rng = np.random.default_rng((seed, 2))
@@ -180,7 +179,7 @@ class DesignEffect:
 
 def design_effect(p: Record, *, classwise: bool = False) -> DesignEffect:
     """What clusters and weights cost, for calibration errors."""
-    if is_independent(p):
+    if p.is_independent:
         return DesignEffect()
     weight, unit = mean_one(p), p.belonging.codes
     unit = np.arange(len(p)) if unit is None else unit

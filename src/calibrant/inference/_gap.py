@@ -10,7 +10,6 @@ from calibrant._core.arrays import Float64
 from calibrant.inference._bootstrap import accuracy_bounds
 from calibrant.inference._clusters import cluster_sums, mean_one, proportion_bounds
 from calibrant.inference._resampling import Bounds
-from calibrant.metrics._bin_bounds import is_independent
 from calibrant.metrics._sample import rank
 from calibrant.predictions import Confidences, Predictions
 
@@ -39,7 +38,7 @@ def mean_gap_bounds(p: Predictions | Confidences, level: float = 0.95) -> Bounds
     """
     from scipy.special import ndtri, stdtrit
 
-    independent = is_independent(p)
+    independent = p.is_independent
     units = p.belonging.num_units(len(p))
     if units == 1 and not independent:
         return -1.0, 1.0

@@ -23,7 +23,6 @@ from calibrant.inference._gap import mean_gap_bounds
 from calibrant.inference._grid import estimators_of, grid_bounds
 from calibrant.inference._resampling import Bounds, Resampling
 from calibrant.metrics import METRICS, get_metric
-from calibrant.metrics._bin_bounds import is_independent
 from calibrant.metrics._sample import Sample
 from calibrant.predictions import Confidences, Predictions
 
@@ -93,7 +92,7 @@ class _Work:
 
     def accuracy_bounds(self) -> Bounds:
         """Wilson interval of the accuracy, of as many samples as there are or as they are worth."""
-        if is_independent(self.p):
+        if self.p.is_independent:
             return accuracy_bounds(self.sample.ranked, self.resampling.level)
         return proportion_bounds(self.p, self.resampling.level)
 

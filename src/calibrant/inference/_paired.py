@@ -24,7 +24,6 @@ from calibrant.inference._intervals import evaluate, functions_of
 from calibrant.inference._paired_test import PairedTest, by_standard_error
 from calibrant.inference._resampling import Bounds, Resampling
 from calibrant.metrics import METRICS
-from calibrant.metrics._bin_bounds import is_independent
 from calibrant.metrics._sample import Sample
 from calibrant.predictions import Confidences, Predictions
 
@@ -203,7 +202,7 @@ def _by_discordant_pairs(
     """
     from scipy.special import bdtr, ndtri
 
-    if not is_independent(first):
+    if not first.is_independent:
         return _by_cluster_sums(first, second)
     a, b = first.correct.astype(bool), second.correct.astype(bool)
     size, won, lost = len(a), int((a & ~b).sum()), int((b & ~a).sum())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,6 +27,10 @@ class Resampling:
         check_fraction("level", self.level, example=0.95)
         check_count("replicates", self.replicates, least=LEAST_DRAWS, most=1_000_000, example=1000)
         check_seed(self.seed)
+
+    def for_all_of(self, count: int) -> Resampling:
+        """At the level at which each of some intervals must hold so that all do (Bonferroni)."""
+        return replace(self, level=1 - (1 - self.level) / count)
 
     @property
     def draws(self) -> int:

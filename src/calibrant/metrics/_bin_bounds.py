@@ -43,7 +43,7 @@ def bin_bounds(p: Measurable | Ranked, sums: BinSums, level: float) -> Pair:
     bin. A bin of one cluster has the interval from 0 to 1.
     """
     sample = None if isinstance(p, Ranked) else Sample.of(p)
-    if sample is None or is_independent(sample.source):
+    if sample is None or sample.source.is_independent:
         return wilson_interval(sums.hits, sums.count, level)
     number = len(sample.order)
     starts = np.arange(number) if sample.starts is None else sample.starts
@@ -53,11 +53,6 @@ def bin_bounds(p: Measurable | Ranked, sums: BinSums, level: float) -> Pair:
     return cell_bounds(sample.source, inside, len(sums.count), level)
 
 
-def is_independent(p: Predictions | Confidences) -> bool:
-    """Whether every sample is a unit of its own and counts once."""
-    return p.clusters is None and p.weights is None
-
-
 def cell_bounds(p: Predictions | Confidences, cell: Int, cells: int, level: float) -> Pair:
     """The intervals of the accuracy in each of some cells, given the cell of every sample."""
     from scipy.special import stdtrit
@@ -65,7 +60,7 @@ def cell_bounds(p: Predictions | Confidences, cell: Int, cells: int, level: floa
     weight = np.ones(len(p)) if p.weights is None else p.weights / p.weights.mean()
     count: Float64 = np.bincount(cell, weight, cells).astype(np.float64)
     share = np.bincount(cell, weight * p.correct, cells) / np.where(count > 0, count, 1)
-    if is_independent(p):
+    if p.is_independent:
         return wilson_interval(share * count, count, level)
     codes = p.belonging.codes
     unit = np.arange(len(p)) if codes is None else codes

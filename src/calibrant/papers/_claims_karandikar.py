@@ -8,10 +8,10 @@ from dataclasses import replace
 from functools import partial
 
 from calibrant.papers._changes import best_of, effect_sizes
-from calibrant.papers._contrasts import Contrast, Pair
+from calibrant.papers._contrasts import Contrast, Pair, confidence_gap
 from calibrant.papers._evidence import Evidence, Label
 from calibrant.papers._pairs import CE, FOCAL, MMCE, above, after, joined
-from calibrant.papers._verdicts import LUCK, Claim, ClaimVerdict, decide
+from calibrant.papers._verdicts import LUCK, Claim, ClaimVerdict, decide, put_down_to_luck
 
 _KARANDIKAR = partial(Contrast, paper="karandikar2021", metric="ece")
 _CLAIM = partial(Claim, paper="karandikar2021")
@@ -102,9 +102,8 @@ def _best_ece(evidence: Evidence) -> ClaimVerdict:
     verdict = decide(found, [_K6])
     if verdict.verdict != "holds" or chance <= LUCK:
         return verdict
-    words = f"Randomly permuted labels do as well with probability {100 * chance:.0f} %."
     needs = "More seeds cannot decide it: only further settings make that less likely."
-    return replace(verdict, verdict="cannot tell", reason=words, needs=needs)
+    return replace(put_down_to_luck(verdict, chance), needs=needs)
 
 
 _K7 = tuple(
@@ -134,14 +133,7 @@ _K8 = tuple(
         ("temperature", "after scaling", 0.70),
     )
 )
-_GAP = partial(
-    _KARANDIKAR,
-    kind="figures",
-    metric="confidence_gap",
-    scale="difference",
-    unit="points",
-    factor=100,
-)
+_GAP = partial(confidence_gap, paper="karandikar2021")
 _K9 = (
     _GAP(
         "Confidence minus accuracy under cross-entropy", pairs=above([CE], [None]), by_labels=False

@@ -5,22 +5,14 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from calibrant.papers._contrasts import Contrast
+from calibrant.papers._contrasts import Contrast, confidence_gap
 from calibrant.papers._inequalities import focal_bounds_cross_entropy, scaling_raises_the_top
 from calibrant.papers._pairs import CE, ERL, FOCAL, L1, above
 from calibrant.papers._verdicts import Claim
 
 _ECE = partial(Contrast, paper="loss_report", metric="ece")
 _CLAIM = partial(Claim, paper="loss_report", source="section 3.2, figure 1", rests_on="figures")
-_GAP = partial(
-    Contrast,
-    paper="loss_report",
-    kind="figures",
-    metric="confidence_gap",
-    scale="difference",
-    unit="points",
-    factor=100,
-)
+_GAP = partial(confidence_gap, paper="loss_report")
 _R1 = (
     _GAP(
         "Confidence minus accuracy under cross-entropy", pairs=above([CE], [None]), by_labels=False

@@ -37,6 +37,8 @@ _W1 = _WANG(
     pairs=above([CE], _REGULARISED),
 )
 
+_CALIBRATED = (("temperature", "temperature scaling"), ("histogram", "histogram binning"))
+
 
 def _lowest(calibrator: str, words: str, metric: str = "ece", kind: str = "main") -> Contrast:
     """Whether cross-entropy is best after calibration."""
@@ -49,13 +51,7 @@ def _lowest(calibrator: str, words: str, metric: str = "ece", kind: str = "main"
     )
 
 
-_W2 = tuple(
-    _lowest(calibrator, words)
-    for calibrator, words in (
-        ("temperature", "temperature scaling"),
-        ("histogram", "histogram binning"),
-    )
-)
+_W2 = tuple(_lowest(calibrator, words) for calibrator, words in _CALIBRATED)
 _W3 = _WANG(
     "Temperature of cross-entropy over that of regularised losses",
     metric="temperature",
@@ -148,10 +144,7 @@ _W8 = (
 )
 _W9 = tuple(
     _lowest(calibrator, f"{words}, at each validation size", "ece_by_size", "figures")
-    for calibrator, words in (
-        ("temperature", "temperature scaling"),
-        ("histogram", "histogram binning"),
-    )
+    for calibrator, words in _CALIBRATED
 )
 _W11 = _FIGURE(
     "ECE one step from the best coefficient over the ECE at the best",

@@ -15,6 +15,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -125,6 +126,17 @@ class Contrast:
         else:
             words = f"the interval is above {self.number(self.margin)}"
         return words + (" (margin ours)" if self.own_margin else "")
+
+
+#: Confidence minus accuracy, in percentage points.
+confidence_gap = partial(
+    Contrast,
+    kind="figures",
+    metric="confidence_gap",
+    scale="difference",
+    unit="points",
+    factor=100,
+)
 
 
 @dataclass(frozen=True)

@@ -72,14 +72,17 @@ How cells are counted
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 from pyarrow import csv
 
 from calibrant._core.checks import near_name, refuse
 
+Info = TypeVar("Info")
 TABLE_COLUMNS = (
     "data",
     "model",
@@ -284,6 +287,17 @@ def citation(paper: str) -> str:
     return _CITATIONS[paper]
 
 
+def look_up(known: Mapping[str, Mapping[str, Info]], paper: str, what: str, name: str) -> Info:
+    """The table or figure of a paper; ``what`` is "table" or "figure"."""
+    if paper not in known:
+        advice = near_name(str(paper), known)
+        raise refuse("paper", f"must be a paper with a {what}", f"got {paper!r}", advice)
+    if name not in known[paper]:
+        advice = near_name(str(name), known[paper])
+        raise refuse(what, f"must be a {what} of {paper}", f"got {name!r}", advice)
+    return known[paper][name]
+
+
 def published(paper: str, table: str) -> pa.Table:
     """Read a published table, one row per printed cell.
 
@@ -313,12 +327,7 @@ def published(paper: str, table: str) -> pa.Table:
     >>> row["value"], row["temperature"]
     (3.42, 2.1)
     """
-    if paper not in PUBLISHED:
-        advice = near_name(str(paper), PUBLISHED)
-        raise refuse("paper", "must be a paper with published tables", f"got {paper!r}", advice)
-    if table not in PUBLISHED[paper]:
-        advice = near_name(str(table), PUBLISHED[paper])
-        raise refuse("table", f"must be a published table of {paper}", f"got {table!r}", advice)
+    look_up(PUBLISHED, paper, "table", table)
     return csv.read_csv(
         Path(__file__).with_name("published") / f"{paper}_{table}.csv",
         read_options=csv.ReadOptions(use_threads=False),

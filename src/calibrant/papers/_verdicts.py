@@ -149,8 +149,7 @@ def _decide(
         return whole
     chance = claim_luck(contrasts, found, runs)
     if chance > LUCK:
-        words = f"Randomly permuted labels do as well with probability {100 * chance:.0f} %."
-        return replace(whole, verdict="cannot tell", reason=words)
+        return put_down_to_luck(whole, chance)
     return replace(
         whole, reason=f"All {len(parts)} parts hold. {whole.reason}" if several else whole.reason
     )
@@ -203,6 +202,12 @@ def _why_never(contrasts: Sequence[Contrast], found: Sequence[Sequence[Setting]]
             f"with probability {100 * chance:.0f} %."
         )
     return f"More than {MOST_RUNS:,} {unit} would be needed, if means and spreads stayed."
+
+
+def put_down_to_luck(verdict: ClaimVerdict, chance: float) -> ClaimVerdict:
+    """The verdict where randomly permuted labels support the claim too often."""
+    words = f"Randomly permuted labels do as well with probability {100 * chance:.0f} %."
+    return replace(verdict, verdict="cannot tell", reason=words)
 
 
 def claim_luck(

@@ -10,6 +10,7 @@ import numpy as np
 from calibrant import metrics
 from calibrant._core.arrays import Float64
 from calibrant._core.checks import check_bins, near_name, refuse
+from calibrant._core.formatting import show
 from calibrant.inference import consistency_band
 from calibrant.metrics import Reliability
 from calibrant.metrics._binning import Binning
@@ -347,7 +348,7 @@ def _draw_shares(ax: Axes, tables: list[Reliability]) -> None:
     ax.text(
         0.01,
         CEILING,
-        f"share of samples (at most {largest:.0%})".replace("%", " %"),
+        f"share of samples (at most {show(largest, percent=True, decimals=0)})",
         fontsize="x-small",
         va="top",
         zorder=6,

@@ -16,8 +16,15 @@ from calibrant.calibrators import (
     usual_folds,
 )
 from calibrant.inference import Difference, paired_differences
-from calibrant.metrics import ACCURACY, CALIBRATION_ERROR, LOG_LOSS, RANKING
-from calibrant.metrics._registry import POSITIVE_ERROR, POSITIVE_LOSS, POSITIVE_RANKING
+from calibrant.metrics import (
+    ACCURACY,
+    CALIBRATION_ERROR,
+    LOG_LOSS,
+    POSITIVE_ERROR,
+    POSITIVE_LOSS,
+    POSITIVE_RANKING,
+    RANKING,
+)
 from calibrant.predictions import Confidences, Predictions
 from calibrant.report._risk import Risk
 from calibrant.report._settings import Settings

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibrant import metrics as m
-from calibrant._core.formatting import show, show_bounds, show_level
+from calibrant._core.formatting import show, show_level
 from calibrant._measure import GroupedPanel, measure
 from calibrant.metrics import ACCURACY, CALIBRATION_ERROR, CONFIDENCE, PerCluster
 from calibrant.metrics._metric import Use
@@ -25,8 +25,8 @@ from calibrant.report._html import (
     section,
     table,
     tag,
-    value_cell,
 )
+from calibrant.report._panel_row import panel_row
 from calibrant.report._risk import Risk
 from calibrant.report._settings import Settings
 from calibrant.report._svg import forest_chart, ranked_chart, reliability_chart
@@ -118,16 +118,7 @@ def _sortable(value: float) -> float:
 def _table_of_groups(j: Judged, found: GroupedPanel, order: Sequence[str]) -> Html:
     names = sorted(found[order[0]], key=lambda name: name != found.metric)
     head = [found.by, number_head("samples"), *(number_head(m.METRICS[n].label) for n in names)]
-    rows = []
-    for group in order:
-        panel = found[group]
-        cells: list[object] = [row_name(name_of(group))]
-        cells.append(number(f"{panel.num_samples:,}", panel.num_samples))
-        for name in names:
-            got, percent = panel.interval(name), m.METRICS[name].percent
-            bounds = f" ({show_bounds(got.low, got.high, percent=percent)})"
-            cells.append(value_cell(show(got.value, percent=percent), got.value, bounds))
-        rows.append(cells)
+    rows = [panel_row(group, found[group], names) for group in order]
     level = show_level(next(iter(found.simultaneous.values())).level)
     caption = f"{isolated(j.name)} by {isolated(found.by)}, with {level}s of each group"
     return table(caption, head, rows, kind="sortable")

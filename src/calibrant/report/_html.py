@@ -101,17 +101,11 @@ def row_name(*inside: object) -> Html:
     return tag("th", *inside, scope="row")
 
 
-def number(text: str, value: float | None = None) -> Html:
-    """A cell with a number, and the value that it is sorted by."""
-    known = value is not None and not math.isnan(value)
-    return tag("td", text, class_="number", data_value=f"{value:.9g}" if known else None)
-
-
-def value_cell(text: str, value: float, bounds: str = "") -> Html:
+def number(text: str, value: float | None = None, bounds: str = "") -> Html:
     """A cell with a number, its interval in small print, and the value that it is sorted by."""
     small = [tag("small", bounds)] if bounds else []
-    known = None if math.isnan(value) else f"{value:.9g}"
-    return tag("td", text, *small, class_="number", data_value=known)
+    known = value is not None and not math.isnan(value)
+    return tag("td", text, *small, class_="number", data_value=f"{value:.9g}" if known else None)
 
 
 def number_head(text: str) -> Html:

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from calibrant import metrics as m
-from calibrant._core.formatting import show, show_bounds, show_level
+from calibrant._core.formatting import in_samples, show, show_bounds, show_level
 from calibrant._measure import UPWARD_BIAS, LabelPanels, Panel, measure
 from calibrant._multilabel import MACRO, MICRO, MultiLabel
 from calibrant.calibrators import DEFAULT_FOLDS, MultiLabelCalibrator, labels_out_of_fold
-from calibrant.metrics._registry import (
+from calibrant.metrics import (
     IN_THE_LARGE,
     MEAN_PREDICTION,
     POSITIVE_ERROR,
@@ -24,12 +24,11 @@ from calibrant.report._html import (
     isolated,
     name_of,
     number_head,
-    row_name,
     section,
     table,
     tag,
-    value_cell,
 )
+from calibrant.report._panel_row import panel_row
 from calibrant.report._settings import Settings
 from calibrant.report._svg import forest_chart, reliability_chart
 from calibrant.report._verdict import Verdict
@@ -161,7 +160,7 @@ def _what_to_do(p: MultiLabel, settings: Settings) -> str:
 
 
 def _card(j: Tagger) -> Html:
-    size = f" {len(j.p):,} samples, {j.p.num_labels:,} labels"
+    size = f" {in_samples(len(j.p))}, {j.p.num_labels:,} labels"
     unknown = int((~j.p.mask).sum())
     size += f", {unknown:,} of {j.p.mask.size:,} entries unknown" if unknown else ""
     answers = [
@@ -180,16 +179,7 @@ def _labels(j: Tagger) -> list[Html]:
     names = sorted(j.found.macro, key=lambda name: name != POSITIVE_ERROR)
     head = ["label", number_head("samples"), *(number_head(m.METRICS[n].label) for n in names)]
     order = [MACRO, MICRO, *j.order]
-    rows = []
-    for label in order:
-        panel = j.found[label]
-        cells: list[object] = [row_name(name_of(label))]
-        cells.append(value_cell(f"{panel.num_samples:,}", panel.num_samples))
-        for name in names:
-            got, percent = panel.interval(name), m.METRICS[name].percent
-            bounds = f" ({show_bounds(got.low, got.high, percent=percent)})"
-            cells.append(value_cell(show(got.value, percent=percent), got.value, bounds))
-        rows.append(cells)
+    rows = [panel_row(label, j.found[label], names) for label in order]
     shown = [MACRO, *j.order[:MOST_BARS]]
     metric = m.METRICS[POSITIVE_ERROR].label
     forest = forest_chart(

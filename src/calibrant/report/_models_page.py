@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from calibrant import metrics as m
 from calibrant._core.formatting import (
+    in_samples,
     show,
     show_bounds,
     show_error,
@@ -16,8 +17,7 @@ from calibrant._core.formatting import (
 from calibrant._measure import UPWARD_BIAS, Comparison, Panel
 from calibrant.inference import INDEPENDENT, Difference, Interval, assumption
 from calibrant.io import FILE_NOTES
-from calibrant.metrics import CALIBRATION_ERROR
-from calibrant.metrics._registry import POSITIVE_ERROR
+from calibrant.metrics import CALIBRATION_ERROR, POSITIVE_ERROR
 from calibrant.predictions import Confidences, Predictions
 from calibrant.report._belonging import clusters_section, groups_section
 from calibrant.report._cases import class_name, confident_mistakes, sample_ids, worst_classes
@@ -33,7 +33,6 @@ from calibrant.report._html import (
     section,
     table,
     tag,
-    value_cell,
 )
 from calibrant.report._judge import Findings, Judged
 from calibrant.report._risk import risk_section
@@ -77,7 +76,7 @@ def _verdicts(judged: Sequence[Judged], found: Comparison | str | None) -> Html:
 
 
 def _card(index: int, j: Judged) -> Html:
-    size = f" {j.p.num_samples:,} samples"
+    size = f" {in_samples(j.p.num_samples)}"
     if isinstance(j.p, Predictions):
         size += f", {j.p.num_classes:,} classes"
     answers = [
@@ -167,7 +166,7 @@ def _panel_table(panels: Mapping[str, Panel], caption: str) -> Html:
                 cells.append(number("–"))
                 continue
             bounds = f" ({show_bounds(found.low, found.high, percent=metric.percent)})"
-            cells.append(value_cell(show(found.value, percent=metric.percent), found.value, bounds))
+            cells.append(number(show(found.value, percent=metric.percent), found.value, bounds))
         rows.append([*cells, metric.direction])
     return table(caption, ["metric", *models, "better"], rows)
 

@@ -11,7 +11,7 @@ from calibrant._core.formatting import show_level
 from calibrant._measure import Panel, measure
 from calibrant._measure._views import slope_sentence
 from calibrant.inference import Interval
-from calibrant.metrics._registry import IN_THE_LARGE, POSITIVE_ERROR
+from calibrant.metrics import IN_THE_LARGE, POSITIVE_ERROR
 from calibrant.predictions import Confidences, PositiveClass, Predictions
 from calibrant.report._html import Html, name_of, section, tag
 from calibrant.report._settings import Settings

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from calibrant._core.formatting import (
+    in_samples,
     show,
     show_bounds,
     show_level,
@@ -123,7 +124,7 @@ def _headline(kind: str, gap: Interval, count: int, averages: str) -> str:
     if kind == "mixed":
         return f"Right on average, but not everywhere: {averages}, and larger gaps cancel."
     if kind == "fine":
-        return f"Calibrated on average, as far as {count:,} samples can tell: {averages}."
+        return f"Calibrated on average, as far as {in_samples(count)} can tell: {averages}."
     few = "One sample cannot" if count == 1 else f"{count:,} samples are too few to"
     return f"{few} tell whether the model is calibrated: {averages}."
 
@@ -150,12 +151,12 @@ def _how_far(
 
 
 def _enough(kind: str, gap: Interval, test: CalibrationTest, count: int) -> str:
-    size, level = f"N = {count:,}", f"{gap.level:.0%}".replace("%", " %")
+    size, interval = f"N = {count:,}", show_level(gap.level)
     found = {
-        "over": f"Yes: with {size} the {level} interval of the gap lies above 0.",
-        "under": f"Yes: with {size} the {level} interval of the gap lies below 0.",
+        "over": f"Yes: with {size} the {interval} of the gap lies above 0.",
+        "under": f"Yes: with {size} the {interval} of the gap lies below 0.",
         "mixed": "Not for the average gap, whose interval contains 0, but yes for gaps somewhere.",
-        "fine": f"Yes: with {size} the average gap is below {100 * NARROW:g} points ({level}).",
+        "fine": f"Yes: with {size} the average gap is below {100 * NARROW:g} points ({interval}).",
         "unknown": f"No: with {size} the interval of the gap contains 0.",
     }
     chance = show_p_equation(test.p_value)

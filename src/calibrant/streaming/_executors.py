@@ -9,8 +9,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from calibrant._core.arrays import limit_threads, num_threads
-from calibrant._core.checks import check_count
-from calibrant._core.processes import Worker, WorkerDied, answered, crew
+from calibrant._core.processes import Worker, WorkerDied, answered, check_processes, crew
 from calibrant._core.ray_cluster import ClusterError, check_address, connected, stdout_free
 from calibrant.streaming._files import (
     FilePlan,
@@ -28,7 +27,6 @@ from calibrant.streaming._files import (
 Chunk = tuple[str, ...]
 ATTEMPTS = 3
 DIED = "the process that read it died repeatedly, perhaps for lack of memory"
-MOST_PROCESSES = 100_000
 # More tasks would only burden the driver; they then take several files each.
 MOST_CHUNKS = 20_000
 FAN_IN = 8
@@ -46,7 +44,7 @@ class FileExecutor(Protocol):
 
 @dataclass(frozen=True)
 class LocalProcesses:
-    """LocalProcesses on this machine.
+    """Processes on this machine.
 
     Attributes
     ----------
@@ -59,9 +57,7 @@ class LocalProcesses:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("workers", self.workers), ("threads", self.threads)):
-            if value is not None:
-                check_count(name, value, least=1, most=MOST_PROCESSES, example=2)
+        check_processes(workers=self.workers, threads=self.threads)
 
     def gather(self, chunks: Sequence[Chunk], plan: FilePlan, report: Report) -> Merged:
         """Measure the chunks; one whose process dies is given to another process."""
@@ -117,7 +113,7 @@ class RayTasks:
     options: tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
-        check_count("threads", self.threads, least=1, most=MOST_PROCESSES, example=2)
+        check_processes(threads=self.threads)
         check_address(self.address)
 
     def gather(self, chunks: Sequence[Chunk], plan: FilePlan, report: Report) -> Merged:

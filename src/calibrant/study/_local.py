@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from calibrant._core.arrays import num_threads
-from calibrant._core.checks import CalibrationWarning, InputError, check_count
+from calibrant._core.checks import CalibrationWarning, InputError
 from calibrant._core.files import read_json, write_bytes
-from calibrant._core.processes import Worker, WorkerDied, answered, crew
+from calibrant._core.processes import Worker, WorkerDied, answered, check_processes, crew
 from calibrant.results import Store
 from calibrant.study._execute import StudyError, execute
 from calibrant.study._executors import Outcome
@@ -23,7 +23,6 @@ from calibrant.study._records import Evaluation, Run
 from calibrant.study._sharing import share, shared
 
 ATTEMPTS = 3
-MOST = 100_000  # workers or threads
 PROBE_SECONDS = 1.0
 SIZE_FILE = "workers.json"
 
@@ -42,9 +41,7 @@ class Local:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("workers", self.workers), ("threads", self.threads)):
-            if value is not None:
-                check_count(name, value, least=1, most=MOST, example=2)
+        check_processes(workers=self.workers, threads=self.threads)
 
     def work(
         self, runs: Sequence[Run], evaluation: Evaluation, store: Store

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibrant._core.checks import check_count
 from calibrant._core.files import write_bytes
+from calibrant._core.processes import check_processes
 from calibrant._core.ray_cluster import check_address, connected, stdout_free
 from calibrant.data import Dataset, load
 from calibrant.results import Store
@@ -47,7 +47,7 @@ class Ray:
     options: tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
-        check_count("threads", self.threads, least=1, most=100_000, example=2)
+        check_processes(threads=self.threads)
         check_address(self.address)
 
     def processes(self, folder: Path) -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from calibrant._core.checks import near_name, refuse
+from calibrant._core.checks import refuse
 from calibrant.papers._figures import (
     karandikar2021,
     loss_report,
@@ -17,6 +17,7 @@ from calibrant.papers._figures import (
     wang2021,
 )
 from calibrant.papers._figures._info import FigureInfo
+from calibrant.papers._published import look_up
 from calibrant.papers._results import Results
 
 if TYPE_CHECKING:
@@ -54,13 +55,8 @@ def draw_figure(paper: str, figure: str, results: Results | None = None) -> Figu
     >>> [ax.get_xlabel() for ax in fig.axes]
     ['normalised entropy h*', 'normalised entropy h*']
     """
-    if paper not in FIGURES:
-        advice = near_name(str(paper), FIGURES)
-        raise refuse("paper", "must be a paper with figures", f"got {paper!r}", advice)
-    if figure not in FIGURES[paper]:
-        advice = near_name(str(figure), FIGURES[paper])
-        raise refuse("figure", f"must be a figure of {paper}", f"got {figure!r}", advice)
+    found = look_up(FIGURES, paper, "figure", figure)
     if results is not None and results.at.paper != paper:
         rule, advice = f"must be of {paper}", f"Use Results(paper_at({paper!r}, …), folder)."
         raise refuse("results", rule, f"got those of {results.at.paper}", advice)
-    return FIGURES[paper][figure].draw(results)
+    return found.draw(results)
