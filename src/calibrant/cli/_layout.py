@@ -24,7 +24,10 @@ OPTIONS: dict[str, tuple[Any, Any]] = {
     ),
     "logit_columns": (str | None, _option("Names or pattern of the logit columns.")),
     "confidence_column": (str | None, _option("Name of the column with confidences.")),
-    "correct_column": (str | None, _option("Name of the column with correct yes/no.")),
+    "correct_column": (
+        str | None,
+        _option("Name of the column that says whether predictions were correct."),
+    ),
     "cluster_column": (str | None, _option("Name of the column with clusters.")),
     "group_columns": (
         list[str] | None,
@@ -33,25 +36,27 @@ OPTIONS: dict[str, tuple[Any, Any]] = {
     "classes": (str | None, _option("Class names, separated by commas.")),
     "separator": (str | None, _option("Separator of a CSV file; default: a comma.")),
     "decimal": (str | None, _option("Decimal mark of a CSV file; default: a point.")),
-    "percent": (bool, _option("Probabilities in per cent.", "--percent")),
+    "percent": (bool, _option("Read probabilities as per cent.", "--percent")),
     "renormalise": (
         bool,
-        _option("Division of rounded probabilities by their sum.", "--renormalise"),
+        _option("Divide rounded probabilities by their sum.", "--renormalise"),
     ),
-    "strict": (bool, _option("Refusal of columns that are not used.", "--strict")),
+    "strict": (bool, _option("Refuse files with columns that are not used.", "--strict")),
     "skip_unparsable": (
         bool,
-        _option("Rows without a readable confidence: counted, left out.", "--skip-unparsable"),
+        _option(
+            "Leave out rows without a readable confidence; they are counted.", "--skip-unparsable"
+        ),
     ),
     "normalise": (
         str | None,
-        _option("Log-likelihoods of lm-evaluation-harness: raw, token or byte; default: raw."),
+        _option("Normalisation of lm-eval log-likelihoods: raw, token or byte; default: raw."),
     ),
-    "scorer": (str | None, _option("Scorer of an Inspect log.")),
+    "scorer": (str | None, _option("Name of the scorer in an Inspect log.")),
     "ignore_index": (int | None, _option("Label of samples to leave out, for example 255.")),
     "i_mean_it": (
         bool,
-        _option("No warning where logits look like probabilities.", "--i-mean-it"),
+        _option("Do not warn where logits look like probabilities.", "--i-mean-it"),
     ),
 }
 

@@ -78,7 +78,8 @@ def measure_command(
     threshold: Threshold = 0.5,
     costs: Costs = "1,1",
     by: Annotated[
-        str | None, typer.Option(help="Grouping of the file: metrics per group, worst group, test.")
+        str | None,
+        typer.Option(help="Name of a grouping in the file: metrics per group, and a test."),
     ] = None,
     intervals: Annotated[bool, typer.Option(help="Compute confidence intervals.")] = True,
     level: Level = 0.95,
@@ -86,7 +87,7 @@ def measure_command(
     seed: Seed = 0,
     stream: Annotated[
         bool,
-        typer.Option("--stream", help="Reading of Parquet files in bounded memory."),
+        typer.Option("--stream", help="Read Parquet files in bounded memory."),
     ] = False,
     executor: FilesExecutor = None,
     workers: FilesWorkers = None,

@@ -42,17 +42,21 @@ def monitor_command(
     ] = None,
     counted: Annotated[
         bool,
-        typer.Option("--counted", help="Files counted before without labels: only labels count."),
+        typer.Option(
+            "--counted", help="Count only the labels: the samples were given before without them."
+        ),
     ] = False,
     alpha: Annotated[
-        float | None, typer.Option(help="Chance of a false alarm, ever; default: 0.05.")
+        float | None,
+        typer.Option(help="Largest probability of ever raising a false alarm; default: 0.05."),
     ] = None,
     tolerance: Annotated[
         float | None, typer.Option(help="Tolerated miscalibration, as a fraction; default: 0.")
     ] = None,
     level: Level = 0.95,
     fail_on_alarm: Annotated[
-        bool, typer.Option("--fail-on-alarm", help="Exit code 1 if calibration is refuted.")
+        bool,
+        typer.Option("--fail-on-alarm", help="End with exit code 1 if calibration is refuted."),
     ] = False,
     as_json: Json = False,
     layout: dict[str, Any],
@@ -60,8 +64,8 @@ def monitor_command(
     """Watch a calibrated model in use: expected accuracy, drift, and a test that may be repeated.
 
     Without labels: the accuracy to expect if the model is still calibrated, and the drift of its
-    confidences. With labels, as they come in: a test of calibration whose chance to ever raise a
-    false alarm is at most alpha, however often it is looked at.
+    confidences. With labels, as they come in: a test of calibration that may be repeated at any
+    time. The probability that it ever raises a false alarm is at most alpha.
     """
     settings = {"alpha": alpha, "tolerance": tolerance}
     _check_state(state, files or [])

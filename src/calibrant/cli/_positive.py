@@ -11,13 +11,13 @@ from calibrant._core.checks import refuse
 PositiveOption = Annotated[
     str | None,
     typer.Option(
-        help="Positive class, by name or index: the one whose probability is measured. Class 1 of "
-        "two by default."
+        help="Positive class, by name or index: the one whose probability is measured. Default: "
+        "class 1 of a two-class model."
     ),
 ]
 TopLabelOnly = Annotated[
     bool,
-    typer.Option("--top-label", help="Top-label metrics only, also of a two-class model."),
+    typer.Option("--top-label", help="Measure only the top label, even for a two-class model."),
 ]
 Threshold = Annotated[float, typer.Option(help="Threshold of the net benefit, between 0 and 1.")]
 Costs = Annotated[

@@ -71,10 +71,10 @@ def shift_command(
     as_json: Json = False,
     layout: dict[str, Any],
 ) -> None:
-    """Class frequencies of unlabelled data, and probabilities corrected for them.
+    """Estimate the class frequencies of unlabelled data and correct the probabilities for them.
 
-    Valid where classes are more or less frequent than among the validation samples, and samples of
-    one class look the same. Prints the frequencies with intervals, and a test whether they moved.
+    Assumes label shift: class frequencies differ from those of the validation samples, and nothing
+    else does. Prints the frequencies with intervals, and a test of whether they moved.
     """
     with progress("estimating", unit=""), one_line_warnings():
         found, written = shift_files(

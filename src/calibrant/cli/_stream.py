@@ -31,7 +31,7 @@ FilesWorkers = Annotated[
     int | None, typer.Option(help="Number of worker processes of --executor local.")
 ]
 SkipBad = Annotated[
-    bool, typer.Option("--skip-bad", help="Files that cannot be read: counted, left out.")
+    bool, typer.Option("--skip-bad", help="Leave out files that cannot be read; they are counted.")
 ]
 SHOWN_FILES = 3
 
