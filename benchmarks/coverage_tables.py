@@ -315,7 +315,7 @@ def near_certain() -> str:
 
 
 def page() -> str:
-    """The page with its tables made anew."""
+    """The page with its tables replaced."""
     found = PAGE.read_text()
     made_of = {
         "near-certain": near_certain,

@@ -5,7 +5,7 @@
 
 LOGITS_DIR is that of ``pretrained.py``. The test set of each network is divided into random halves:
 every method is fitted to N samples of the first (draw d takes the d-th N of them) and judged on the
-second. Writes evidence/learning.csv, one row per value, and takes up where it was stopped;
+second. Writes evidence/learning.csv, one row per value, and continues where it was stopped;
 docs/which.md is generated from it by ``evidence.py``.
 
 The settings of ``Blend`` (which members, how strong a penalty, how ``auto`` counts its parameters)

@@ -6,7 +6,7 @@ LOGITS_DIR holds npz files (not part of the project): ``logits`` or ``probs`` an
 ``confidence`` and ``correct`` where only the top class is known. Methods are fitted on NAME_val, or
 on the first half of the test set where there is none, and judged on the other half and on
 NAME_shift. Writes evidence/pretrained.csv, one row per value; docs/which.md is generated from it by
-``evidence.py``. Takes up where it was stopped: what the file has is not computed again.
+``evidence.py``. Continues where it was stopped: what the file has is not computed again.
 """
 
 from __future__ import annotations

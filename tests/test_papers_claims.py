@@ -1143,11 +1143,11 @@ def test_a_shuffle_deals_out_the_same_numbers(evidence: Evidence) -> None:
             groups.setdefault(key[:4], []).extend(values)
         return {group: sorted(values) for group, values in groups.items()}
 
-    dealt = evidence.shuffled(3)
-    assert list(dealt.cells) == list(evidence.cells)
-    assert numbers(dealt) == numbers(evidence)
-    assert dealt.cells == evidence.shuffled(3).cells
-    moved = [dealt.cells[key] != cell for key, cell in evidence.cells.items()]
+    permuted = evidence.shuffled(3)
+    assert list(permuted.cells) == list(evidence.cells)
+    assert numbers(permuted) == numbers(evidence)
+    assert permuted.cells == evidence.shuffled(3).cells
+    moved = [permuted.cells[key] != cell for key, cell in evidence.cells.items()]
     assert np.mean(moved) > 0.5
 
 

@@ -174,6 +174,10 @@ def test_the_guide_of_the_command_line_has_every_command() -> None:
 
 
 def test_the_version_is_the_same_everywhere() -> None:
-    text = (ROOT / "CITATION.cff").read_text()
-    assert re.search(r"^version: (.*)$", text, re.MULTILINE)[1] == calibrant.__version__
-    assert f"## [{calibrant.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+    """Unreleased code has the version of the next release, and ``dev0``; releases are cited."""
+    text = (ROOT / "CHANGELOG.md").read_text()
+    next_one = re.search(r"^## \[(.*)\] - Unreleased$", text, re.MULTILINE)
+    released = re.search(r"^## \[(.*)\] - \d{4}-\d\d-\d\d$", text, re.MULTILINE)[1]
+    assert calibrant.__version__ == (f"{next_one[1]}.dev0" if next_one else released)
+    cited = (ROOT / "CITATION.cff").read_text()
+    assert re.search(r"^version: (.*)$", cited, re.MULTILINE)[1] == released

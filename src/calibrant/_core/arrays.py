@@ -169,7 +169,7 @@ _most_threads: int | None = None
 
 
 def limit_threads(most: int) -> None:
-    """Let this process, one of several on the machine, use at most so many cores."""
+    """Limit this process, one of several on the machine, to ``most`` cores."""
     global _most_threads  # noqa: PLW0603 - a property of the process
     _most_threads = most
 

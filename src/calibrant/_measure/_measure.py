@@ -95,16 +95,16 @@ def measure(  # noqa: PLR0913 - all but the first are keywords with defaults
     Parameters
     ----------
     p
-        Predictions, or Confidences (metrics that need all classes are then left out). Of MultiLabel
-        there is a panel per label, and of the averages over labels.
+        Predictions, or Confidences (metrics that need all classes are then left out). MultiLabel
+        gives one panel per label, and one per average over labels.
     intervals
         Whether to compute intervals: about a second at N = 10,000.
     metrics
-        Names from ``calibrant.metrics.METRICS``; by default a set of 18 about the top label, and of
-        binary models also a set about the probability of the positive class.
+        Names from ``calibrant.metrics.METRICS``; by default a set of 18 about the top label. Binary
+        models also get a set about the probability of the positive class.
     positive
         The class whose probability is measured against its frequency: its name or index. By default
-        class 1 of two, and none of more; False leaves only the top label.
+        class 1 of two, and no class if there are more; False leaves only the top label.
     bins, norm, binning
         Number of bins of the ECE family, and norm and binning of ``ece``. Metrics that are defined
         by their binning keep it.

@@ -38,7 +38,7 @@ class Blend(Calibrator):
     r"""A log-linear pool of calibrators: softmax of :math:`\sum_m w_m \log q_m`, weights >= 0.
 
     The weights minimise the NLL of the members' out-of-fold predictions, a convex problem, with a
-    penalty worth 30 samples that draws them towards 1 / M. A member that does not pay gets a
+    penalty worth 30 samples that draws them towards 1 / M. A member that does not help gets a
     weight of exactly 0 and costs nothing from then on. The sum of the weights is free, so that a
     pool that would be too timid is sharpened.
 

@@ -31,7 +31,7 @@ BY_SIZE: tuple[tuple[float, tuple[str, ...]], ...] = (
 # Default members of a blend, where they are candidates: few, unlike one another, and each with a
 # penalty that fits the size of the data.
 BLENDED = ("temperature", "order_preserving", "structured_vector", "structured_matrix", "spline")
-# Pays in a blend, but has no penalty: on few samples without mistakes it finds certainty.
+# Helps in a blend, but has no penalty: on few samples without mistakes it becomes certain.
 BLENDED_ONLY = ("spline",)
 
 
@@ -42,7 +42,7 @@ def default_candidates(p: Predictions | Confidences) -> tuple[str, ...]:
 
 
 def blend_members(p: Predictions | Confidences | None) -> tuple[str, ...]:
-    """The default members of a blend of so many samples and classes; of any number without p."""
+    """The default members of a blend fitted to ``p``; those for any size without it."""
     if p is None:
         return BLENDED
     if not isinstance(p, Predictions):

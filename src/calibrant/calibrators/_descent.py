@@ -36,7 +36,7 @@ def descend(
     """Go down from x, whose gradient is g, until the gradient is small.
 
     ``inverse`` multiplies by the inverse of about the curvature. Returns x and its gradient. Also
-    ends after so many steps, and where rounding stops all progress, so the caller looks at the
+    ends after a number of steps, and where rounding stops all progress, so the caller looks at the
     gradient.
     """
     pairs: deque[tuple[Float64, Float64, float]] = deque(maxlen=MEMORY)

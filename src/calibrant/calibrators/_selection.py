@@ -68,7 +68,7 @@ class CandidateResult:
 class Selection:
     """The chosen calibrator, fitted on all samples, and why the others were rejected.
 
-    ``untried`` are the default candidates that were left out because so many scores take long.
+    ``untried`` are the default candidates left out because fits to this many scores take long.
     """
 
     chosen: str

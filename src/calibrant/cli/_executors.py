@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrant._core.checks import check_choice, check_count, refuse
+from calibrant._core.checks import check_choice, refuse
+from calibrant._core.processes import check_processes
 
-MOST_WORKERS = 100_000  # processes or threads
 Address = Annotated[str | None, typer.Option(help="Address of an existing Ray cluster.")]
 
 
@@ -18,9 +18,7 @@ def make_executor(name: str, known: Mapping[str, Any], options: Mapping[str, Any
     """The named executor of those known; rejects options that it does not have."""
     check_choice("--executor", name, list(known))
     given = {key: value for key, value in options.items() if value is not None}
-    for option in ("workers", "threads"):
-        if option in given:
-            check_count(f"--{option}", given[option], least=1, most=MOST_WORKERS, example=2)
+    check_processes(**{f"--{option}": given.get(option) for option in ("workers", "threads")})
     takes = {key: {field.name for field in fields(kind)} for key, kind in known.items()}
     for option, value in given.items():
         if option not in takes[name]:

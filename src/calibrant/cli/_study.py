@@ -15,9 +15,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from calibrant._core.checks import check_choice, check_count, printable, refuse
+from calibrant._core.checks import check_choice, printable, refuse
+from calibrant._core.processes import check_processes
 from calibrant.cli._common import echo, fail, one_line, one_line_errors, one_line_warnings
-from calibrant.cli._executors import MOST_WORKERS, Address, make_executor
+from calibrant.cli._executors import Address, make_executor
 
 if TYPE_CHECKING:
     from calibrant.study import Executor, Run, Status, Study
@@ -97,7 +98,7 @@ def status_command(
     if not out.is_dir():
         rule, advice = "must be a results folder", f"Begin: calibrant study run {file} --out …"
         raise refuse("--out", rule, f"got {str(out)!r}, which does not exist", advice)
-    check_count("--workers", workers, least=1, most=MOST_WORKERS, example=2)
+    check_processes(**{"--workers": workers})
     chosen = _load(file)
     now = status(chosen, out)
     echo(_counts(now, workers))

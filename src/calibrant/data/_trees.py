@@ -81,7 +81,7 @@ def join_trees(one: Trees, two: Trees) -> Trees:
 class TreeBatch:
     """Trees as a network runs over them: all leaves at once, then level by level.
 
-    Nodes are numbered anew: leaves first, then inner nodes in the order of ``levels``.
+    Nodes are renumbered: leaves first, then inner nodes in the order of ``levels``.
 
     Attributes
     ----------

@@ -59,7 +59,7 @@ def assumption(p: Record) -> str:
 
 
 def assumed_of(clusters: int | None) -> str:
-    """What intervals and tests assume of samples in so many clusters, or in none."""
+    """What intervals and tests assume, given the number of clusters, or None."""
     if clusters is None:
         return INDEPENDENT
     if clusters == 1:
@@ -138,7 +138,7 @@ def proportion_bounds(p: Record, level: float) -> Bounds:
 
 
 def share_bounds(share: float, variance: float, units: int, level: float) -> Bounds:
-    """Wilson's interval of a share that has this variance, from so many independent units."""
+    """Wilson's interval of a share with this variance, given the number of independent units."""
     from scipy.special import stdtrit
 
     size = share * (1 - share) / variance if variance > 0 else float(units)

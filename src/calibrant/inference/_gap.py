@@ -13,7 +13,7 @@ from calibrant.inference._resampling import Bounds
 from calibrant.metrics._sample import rank
 from calibrant.predictions import Confidences, Predictions
 
-# Below so many units a correlation is mostly noise: that of two is 1 or -1.
+# With fewer units than this a correlation is mostly noise: that of two is 1 or -1.
 FEWEST = 20
 
 

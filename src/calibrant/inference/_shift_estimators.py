@@ -8,7 +8,7 @@ maximises the likelihood of its unlabelled scores (``_priors``), or solves for i
 classes and few samples the estimate is too noisy for that, so it is shrunk towards the validation
 frequencies, as far as the likelihood of held-out target samples asks for.
 
-*Replicates.* Validation and target samples are drawn anew, by clusters where there are any. The
+*Replicates.* Validation and target samples are resampled, by clusters where there are any. The
 calibrator of a replicate is two Newton steps away from that of the data (the k-step
 bootstrap of Davidson and MacKinnon 1999); its prior is estimated in full.
 

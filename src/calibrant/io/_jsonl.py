@@ -92,8 +92,8 @@ def field(row: Any, name: str) -> Any:
 def _column(rows: Sequence[Row], name: str, where: str, plan: Plan) -> Any:
     """One field of every row.
 
-    Only what can be skipped may be missing: were it noticed later, rows of a field each would
-    become a table of all fields of all rows.
+    Only what can be skipped may be missing: if that were noticed later, rows of one field each
+    would become a table of all fields of all rows.
     """
     values = [field(row, name) for row in rows]
     missing = values.count(None)

@@ -23,7 +23,7 @@ class Ranked:
     """Distinct confidences in rising order, with counts and correct counts (possibly weighted).
 
     ``doubt`` is 1 - confidence with all its digits, where they are known. Counts of many resamples
-    at once have one resample per row; what is one number else is then an array.
+    at once have one resample per row; what is otherwise a number is then an array.
     """
 
     confidence: Float64

@@ -154,7 +154,7 @@ class Simulated:
         )
 
     def one_by_one(self, statistic: Callable[[Ranked], float]) -> Float64:
-        """A statistic that takes one resample at a time, of all: (R, S)."""
+        """Apply a statistic of a single resample to every one, (R, S)."""
         return _one_by_one(self, statistic)
 
     def _tally(self, place: Int, size: int, weight: Float64 | None = None) -> Float64:
@@ -229,7 +229,7 @@ class SimulatedCounts:
         return grid
 
     def one_by_one(self, statistic: Callable[[Ranked], float]) -> Float64:
-        """A statistic that takes one resample at a time, of all: (R, S)."""
+        """Apply a statistic of a single resample to every one, (R, S)."""
         return _one_by_one(self, statistic)
 
 

@@ -37,7 +37,7 @@ class Cost:
     floating_point_operations: float
 
     def gpu_hours(self, teraflops: float = TERAFLOPS) -> float:
-        """Hours on one GPU that sustains so many teraflops."""
+        """Hours on one GPU that sustains ``teraflops``."""
         return self.floating_point_operations / (teraflops * 1e12) / 3600
 
     def __str__(self) -> str:

@@ -191,10 +191,10 @@ def _deal(
         (key, seed) for key, cell in zip(keys, cells, strict=True) for seed in cell.seeds or ()
     ]
     values = [value for cell in cells for value in (cell.seeds or {}).values()]
-    dealt: dict[EvidenceKey, dict[int, float]] = defaultdict(dict)
+    permuted: dict[EvidenceKey, dict[int, float]] = defaultdict(dict)
     for (key, seed), i in zip(slots, rng.permutation(len(slots)), strict=True):
-        dealt[key][seed] = values[int(i)]
-    return {key: SeedMean.of(seeds) for key, seeds in dealt.items()}
+        permuted[key][seed] = values[int(i)]
+    return {key: SeedMean.of(seeds) for key, seeds in permuted.items()}
 
 
 # --- printed -----------------------------------------------------------------------------------

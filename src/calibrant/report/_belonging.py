@@ -34,11 +34,11 @@ from calibrant.report._svg import forest_chart, ranked_chart, reliability_chart
 if TYPE_CHECKING:
     from calibrant.report._judge import Judged
 
-# Groupings with more groups than this are left to ``measure``; so many groups get a diagram.
+# The most groups of a grouping that the report shows, and the most that get a diagram.
 MOST_GROUPS, MOST_DIAGRAMS = 40, 12
 SMALL = 210.0
 GROUP_BINS = 10
-# Clusters whose errors are ranked have at least so many samples in the middle.
+# The least median size of clusters whose errors are ranked.
 LEAST_CLUSTER = 50
 MOST_CLUSTERS, MOST_BARS = 20, 2000
 

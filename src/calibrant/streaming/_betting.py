@@ -33,7 +33,7 @@ from calibrant._core.numerics import expit, logit
 BET_SHIFTS = (-2.0, -1.0, -0.5, -0.25, 0.25, 0.5, 1.0, 2.0)
 BET_SCALES = (0.5, 0.7, 1.4, 2.0)
 BIN_EDGES = (0.5, 0.7, 0.9, 0.97)
-# Labels after which capital is invested anew.
+# Numbers of labels after which new bets start.
 BLOCK_LABELS = 256
 
 

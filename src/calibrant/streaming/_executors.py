@@ -185,7 +185,7 @@ def _read_task(files: Chunk, plan: FilePlan, threads: int) -> tuple[Part, States
     return measure_chunk(files, plan)
 
 
-FILE_EXECUTORS: dict[str, type[LocalProcesses] | type[RayTasks]] = {
+FILE_EXECUTORS: dict[str, type[FileExecutor]] = {
     "local": LocalProcesses,
     "ray": RayTasks,
 }

@@ -69,7 +69,7 @@ class Labelled:
 
 @dataclass
 class Monitor:
-    """Watches a calibrated model: without labels, and as labels trickle in.
+    """Watches a calibrated model: without labels, and as labels arrive.
 
     Unlabelled scores give the accuracy to expect, if the model is still calibrated, and how far
     confidences drifted from the reference. They merge in any order. Labels feed an e-process

@@ -11,7 +11,7 @@ from calibrant.study._select import Candidate, Choice, select
 from calibrant.study._spec import Study
 from calibrant.study._tune import Trial, Tuned, tune
 
-EXECUTORS: dict[str, type[Local] | type[Ray]] = {"local": Local, "ray": Ray}
+EXECUTORS: dict[str, type[Executor]] = {"local": Local, "ray": Ray}
 """Every executor by its name on the command line; its options are its fields."""
 
 __all__ = [

@@ -108,7 +108,7 @@ class _Tasks:
     def drain(
         self, runs: Sequence[Run], count: int
     ) -> Generator[tuple[Run, Outcome], None, list[Run]]:
-        """Execute runs with so many workers; return those whose process died."""
+        """Execute runs with this number of workers; return those whose process died."""
         died: list[Run] = []
         todo, unstarted = deque(runs), 0
         with crew() as workers:
