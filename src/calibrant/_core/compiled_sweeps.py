@@ -156,7 +156,7 @@ def _over_tables(
 
 
 def tempered(rows: Any, chunk: Float, top: Float64, beta: float, *, exact: bool) -> list[Float64]:
-    """Of each row at inverse temperature beta: log sum exp, mean and variance of the logits."""
+    """For each row at inverse temperature beta: log sum exp, mean and variance of the logits."""
     out = list(np.empty((3, len(chunk))))
     rows.tempered(_dense(chunk), np.ascontiguousarray(top), beta, exact, *out)
     return out

@@ -63,7 +63,7 @@ def import_path_of(thing: Any) -> str | None:
 def source_hash(path: str) -> str:
     """Hash of the source file that an import path names; "" if it is not on this machine.
 
-    Of the module itself: what that imports in turn does not count.
+    It covers the module itself; what that imports in turn does not count.
     """
     module = path.partition(":")[0]
     with suppress(ImportError, ValueError, AttributeError):

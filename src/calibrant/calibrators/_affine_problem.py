@@ -147,7 +147,7 @@ class Problem:
         return (theta[:-k].reshape(k, k) if self.dense else theta[:k]), theta[-k:]
 
     def gradient(self, theta: Float64) -> Float64:
-        """Of the mean NLL: (mean of softmax - label) times features and times 1."""
+        """Gradient of the mean NLL: (mean of softmax - label) times features and times 1."""
         return self._sums(theta, curvature=False)[0]
 
     @cached_property

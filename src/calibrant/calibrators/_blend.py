@@ -165,7 +165,7 @@ class Blend(Calibrator):
             raise InputError("members_ must be those of the parameter members.")
 
     def num_parameters(self) -> int:
-        """Of the members with a weight above 0, and the weights themselves."""
+        """Number of parameters of the members with a weight above 0, and of the weights."""
         self._need_fit()
         if "groups_" in vars(self):
             return super().num_parameters()

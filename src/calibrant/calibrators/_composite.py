@@ -74,7 +74,7 @@ class Chain(Calibrator):
         return matrix, offset
 
     def num_parameters(self) -> int:
-        """Of all steps together."""
+        """Number of parameters of all steps together."""
         self._need_fit()
         return sum(step.num_parameters() for step in self.steps_)
 
@@ -130,7 +130,7 @@ class CrossFitted(Calibrator):
         return self.calibrator_._as_affine()
 
     def num_parameters(self) -> int:
-        """Of the calibrator fitted on all."""
+        """Number of parameters of the calibrator fitted on all samples."""
         self._need_fit()
         return self.calibrator_.num_parameters()
 

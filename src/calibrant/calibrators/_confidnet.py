@@ -69,7 +69,7 @@ class ConfidNet(FeatureCalibrator):
     Attributes
     ----------
     weights_, biases_
-        Of each layer, float32: ``x @ weight + bias``.
+        Weights and biases of each layer, float32: ``x @ weight + bias``.
     mean_, scale_
         Features are taken as ``(features - mean_) * scale_``.
     validation_losses_

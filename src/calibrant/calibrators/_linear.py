@@ -87,7 +87,7 @@ class _Affine(Calibrator):
             raise InputError("scale_ must be above 0.")
 
     def num_parameters(self) -> int:
-        """Of the map: matrix and offsets, which hold the temperature too."""
+        """Number of entries of matrix and offsets, which hold the temperature too."""
         self._need_fit()
         if "groups_" in vars(self):
             return super().num_parameters()
@@ -163,7 +163,7 @@ class VectorScaling(_Affine):
     on
         ``"logits"`` (can be folded into the last layer) or ``"log_probs"``.
     seed
-        Of the folds.
+        Random seed of the folds.
 
     References
     ----------

@@ -25,8 +25,8 @@ LEAST_GAIN = 1e-14
 SEPARATED = 1e-9
 # A feature with a smaller relative variation is constant up to rounding.
 FLAT = 1e-13
-# Of the curvature: along what varies less, the features of beta calibration for tiny logits, the
-# gradient is rounding.
+# Added to the curvature, relative to it: along what varies less, as the features of beta
+# calibration do for tiny logits, the gradient is rounding.
 RIDGE = 1e-11
 
 

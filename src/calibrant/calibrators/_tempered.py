@@ -52,7 +52,7 @@ class Tempered:
         return np.ascontiguousarray(z.T) if self.narrow else z
 
     def sums(self, beta: float, moments: int) -> list[Float64]:
-        """Of each row: log sum_j exp(beta z_j); mean and variance of z under the softmax."""
+        """For each row: log sum_j exp(beta z_j); mean and variance of z under the softmax."""
         out = [np.empty(self.p.num_samples) for _ in range(moments + 1)]
 
         compiled = compiled_rows()

@@ -40,7 +40,7 @@ class VennAbers(Calibrator):
         1: the inductive predictor. More: the cross predictor, whose folds are fitted separately and
         merged by geometric means of p1 and of 1 - p0.
     seed
-        Of the folds.
+        Random seed of the folds.
 
     References
     ----------
@@ -106,7 +106,7 @@ class VennAbers(Calibrator):
     def bounds(self, p: Scores) -> tuple[Float64, Float64]:
         """p0 and p1 of each class against the rest, both (N, K), before rows are normalised.
 
-        Of two classes, column 1 holds the interval for class 1. Only with ``folds=1``: the cross
+        With two classes, column 1 holds the interval for class 1. Only with ``folds=1``: the cross
         predictor has as many intervals as folds.
         """
         self._need_fit()

@@ -40,7 +40,7 @@ def random_crop(
     Returns
     -------
     Tensor
-        Of the same shape and type.
+        A tensor of the same shape and type.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def random_resized_crop(
     Returns
     -------
     Tensor
-        Of the same shape and type.
+        A tensor of the same shape and type.
 
     Examples
     --------
@@ -115,7 +115,7 @@ def random_flip(images: Tensor, *, generator: torch.Generator | None = None) -> 
     Returns
     -------
     Tensor
-        Of the same shape and type.
+        A tensor of the same shape and type.
 
     Examples
     --------

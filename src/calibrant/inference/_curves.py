@@ -120,7 +120,7 @@ class ErrorCurve:
             return float(self.true_error[-1] + self.observed - highest.max())
         allowed = self.observed <= highest
         if self.of_rows is not None:
-            # Of very many classes a calibrated model shows more error than a miscalibrated one
+            # With very many classes a calibrated model shows more error than a miscalibrated one
             # whose labels vary less. Values below all that is expected of it speak against it.
             allowed &= (self.observed >= lowest) | (lowest == lowest.min())
         first = int(np.argmax(allowed))
@@ -209,7 +209,7 @@ class ErrorCurve:
         does not say, so every mean between that of the population and the least one further
         along the path is possible.
         """
-        # Of populations with the same error, the weakest: its noise is largest.
+        # Among populations with the same error, the weakest: its noise is largest.
         error, first = self._rising
         beyond = np.maximum(errors - error[-1], 0)
         later = np.minimum.accumulate(self.fine_mean[::-1])[::-1]

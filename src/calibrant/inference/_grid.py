@@ -33,7 +33,7 @@ ONE_BIN = 0.95
 # Elements of a batch of replicates; a replicate counts at least as the grid of smooth ECE. With
 # arrays of a few times this size memory is used again; larger ones cost as much time as the sums.
 BATCH_ELEMENTS, LEAST_CELLS = 1 << 18, 1 << 12
-# Simulated of what a calibrated population would show: it varies little.
+# Replicates of what a calibrated population would show, which varies little.
 FLOOR_REPLICATES = 200
 
 

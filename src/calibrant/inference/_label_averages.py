@@ -139,7 +139,7 @@ class _Labels:
 
     @cached_property
     def curves(self) -> list[dict[str, tuple[Estimator, ErrorCurve]]]:
-        """Of each label, how each calibration error is simulated, and what came out."""
+        """For each label, how each calibration error is simulated, and what came out."""
         chosen = [name for name in self.names if METRICS[name].interval == "grid"]
         found = []
         for k, sample in enumerate(self.samples):

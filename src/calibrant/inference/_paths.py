@@ -100,7 +100,7 @@ def _own_shift(
     noise = add(ranked.count * q * (1 - q)) + RIDGE
     squares = float((deviation**2 / noise).sum())
     filled = int((np.diff(cuts) > 0).sum())
-    # Of noise alone each filled bin has 1 on average.
+    # Under noise alone each filled bin has 1 on average.
     real = math.sqrt(max(0.0, 1 - filled / squares)) if squares else 0.0
     real = real if shrink else 1.0
     return np.repeat(real * deviation / noise, np.diff(cuts))

@@ -16,7 +16,7 @@ from calibrant.metrics._simulated import Replicates
 CELLS = 4096
 # The finest scale the grid resolves well.
 SMALLEST_SCALE = 1e-3
-# Simulated of fewer samples than this vary at larger scales, which a coarser grid resolves.
+# Simulations of fewer samples than this vary at larger scales, which a coarser grid resolves.
 MANY_SAMPLES = 10_000
 SIGMAS_TRIED = (*(0.25**k for k in range(1, 5)), SMALLEST_SCALE)
 # Fixed points are found to this, in far fewer steps than the second.

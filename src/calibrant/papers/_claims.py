@@ -44,7 +44,7 @@ def judge(
     evidence
         ``Evidence.published()`` or ``Evidence.measured(out, scale)``.
     names
-        Of the claims, such as ``["W1", "K2"]``; None for all.
+        Names of the claims, such as ``["W1", "K2"]``; None for all.
     needs
         Whether to compute what would decide the claims that cannot be told.
 
@@ -71,7 +71,7 @@ def claims_table(judged: Sequence[tuple[Claim, ClaimVerdict]], *, width: int = 1
     judged
         From :func:`judge`.
     width
-        Of a line, in characters.
+        Length of a line, in characters.
 
     Examples
     --------

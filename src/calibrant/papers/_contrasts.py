@@ -63,7 +63,7 @@ class Contrast:
     by_labels
         Whether the claim is that labels matter, so that luck must be excluded.
     unit, factor
-        Of the effect as told; a difference is multiplied by ``factor``.
+        Unit of the effect as it is shown; a difference is multiplied by ``factor``.
     data, models, without
         Restrict the settings to these data or networks, or to all but some networks.
     """

@@ -149,7 +149,7 @@ def _interval(mean: float, error: float, freedom: float) -> tuple[float, float, 
 
 
 def _over_settings(means: Sequence[float], count: int | None) -> tuple[float, float, float]:
-    """The interval over settings, of which there are, or would be, so many."""
+    """The interval over settings, given how many there are or would be."""
     over, many = summarise_runs(means), max(len(means), count or 0)
     if len(means) < 2 or many < 3:  # noqa: PLR2004 - two give an interval that says nothing
         return over.mean, math.nan, math.nan

@@ -1,6 +1,6 @@
 """Mathematical claims, tested on random, saturated, tied and extreme logits.
 
-What evidence is fed in changes nothing. A counterexample beyond rounding would be told.
+What evidence is fed in changes nothing. A counterexample beyond rounding would be reported.
 """
 
 from __future__ import annotations

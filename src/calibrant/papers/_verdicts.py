@@ -48,7 +48,7 @@ class ClaimVerdict:
         Where a margin is ours: the verdict with half and with twice the margin, as (margin,
         verdict).
     needs
-        Of a claim that cannot be told: what would decide it, in one sentence.
+        What would decide a claim that cannot be told, in one sentence.
     """
 
     verdict: Word

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MOST_LABELS = 12
 IN_A_ROW = 4
-# Of the width and height that a label has, the part its diagram takes.
+# The part of the width and height of a label that its diagram takes.
 FILLED = 0.72
 TOP = 0.92  # the legend is above
 INTERVALS = "frequency, 95 % interval"

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 FLOOR, CEILING = -0.2, -0.04
 MOST_CLASSES = 6
 TWO_CLASSES = 2
-# Of the band: draws, at least, and how many samples may be drawn in all (a second or two).
+# Draws of the band, the fewest, and the most samples drawn in all (a second or two).
 DRAWS, LEAST_DRAWS, MOST_DRAWN = 1000, 200, 10**8
 
 
@@ -57,8 +57,8 @@ def reliability_diagram(
 ) -> Axes:
     """Reliability diagram: accuracy by confidence; a calibrated model lies on the diagonal.
 
-    Of two-class models, and wherever ``positive`` names a class, it is about that class: how often
-    it is true by its predicted probability.
+    For two-class models, and wherever ``positive`` names a class, it is about that class: how often
+    it occurs against its predicted probability.
 
     One model is drawn as bars. The hatched gap reaches from the accuracy of a bin to its mean
     confidence: these gaps, weighted by the samples in them, add up to the ECE in the corner.

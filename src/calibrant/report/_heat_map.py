@@ -123,7 +123,7 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def _p_value(first: Mapping[int, float], other: Mapping[int, float]) -> float:
-    """Of equal means; 1 if either has a single run, which says nothing about its spread."""
+    """P-value of equal means; 1 if either has a single run, which says nothing of its spread."""
     if len(first) == 1 or len(other) == 1:
         return 1.0
     a, b = ([seeds[seed] for seed in sorted(seeds)] for seeds in (first, other))

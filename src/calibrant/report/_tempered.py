@@ -33,7 +33,7 @@ STEP = 2.0**-17
 SMALL = STEP * (2**15 - 1)
 # The slider goes from 1/R to R: usually R = 4, more where the best temperature lies near the end.
 USUAL_REACH, USUAL_BEST, LARGE_REACH = 4.0, 3.0, 10.0
-# Of more scores than this the exponentials are taken in float32: right to 1e-6, twice as fast.
+# With more scores than this, exponentials are computed in float32: right to 1e-6, twice as fast.
 FINE_SCORES = 2_000_000
 # Up to this many scores all gaps are kept.
 EXACT_SCORES = 150_000

@@ -91,7 +91,7 @@ def _load(path: Path) -> dict[str, _Held]:
 
 
 def _spans(sealed: Sealed) -> dict[str, tuple[str, int, int, Any]]:
-    """Of each run in the cache: checksum, first row, number of rows, facts."""
+    """Checksum, first row, number of rows and facts of each run in the cache."""
     try:
         spans = _parsed(sealed.facts["runs"])
         return {

@@ -70,7 +70,7 @@ def summarise_runs(values: ArrayLike, *, level: float = 0.95) -> RunSummary:
     values
         One value per run, shape (n,), n >= 1.
     level
-        Of the interval.
+        Confidence level of the interval.
 
     References
     ----------

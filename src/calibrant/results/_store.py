@@ -141,7 +141,7 @@ class Store:
             yield True
 
     def claimed(self, key: str) -> bool:
-        """Whether some process is working on a run; asking needs no leave to write."""
+        """Whether some process is working on a run; asking needs no write permission."""
         try:
             with self._lock(key, make=False).open() as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -70,7 +70,7 @@ class Cells:
         return self.count, self.confidence.whole, self.confidence.part
 
     def columns(self, cells: Int | slice = slice(None)) -> tuple[Float64, ...]:
-        """Of the given cells: hits, misses, and the sums of confidence of either."""
+        """Hits and misses in the given cells, and the sums of confidence of either."""
         count = self.count.reshape(-1, 2)[cells].astype(np.float64)
         confidence = self.confidence.values.reshape(-1, 2)[cells]
         return count[:, 1], count[:, 0], confidence[:, 1], confidence[:, 0]

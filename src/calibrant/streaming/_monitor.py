@@ -50,7 +50,7 @@ class Reference:
 
 
 def _standard_error(p: Watched, values: Float64) -> float:
-    """Of the mean, by clusters where there are any; NaN for a single one."""
+    """Standard error of the mean, by clusters where there are any; NaN for a single one."""
     centred, codes = values - values.mean(), p.belonging.codes
     sums = centred if codes is None else np.bincount(codes, centred)
     units = len(sums)
