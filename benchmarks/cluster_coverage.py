@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -52,6 +52,7 @@ def draw(rng: np.random.Generator, clusters: int, size: int, *, identical: bool)
     return Predictions(logits=z.reshape(-1, 3), labels=y.ravel(), clusters=code)
 
 
+@lru_cache
 def truths(size: int = 1_000_000) -> dict[str, float]:
     """Values of the population, from many independent samples."""
     p = draw(np.random.default_rng(123), size, 1, identical=False).independent()

@@ -13,6 +13,7 @@ import math
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -103,6 +104,9 @@ class Values:
         return spread(values, percent=metric in METRICS and METRICS[metric].percent)
 
 
+values_of = lru_cache(Values)
+
+
 def spread(values: list[float], *, percent: bool) -> str:
     if not values:
         return "–"
@@ -128,7 +132,7 @@ def seeds() -> str:
 
 def losses(data: str) -> str:
     """What each loss gives on clean test samples, before and after calibration."""
-    v = Values(data)
+    v = values_of(data)
     columns = [
         ("accuracy %", "none", "accuracy"),
         ("AUROC %", "none", "auroc"),
@@ -149,7 +153,7 @@ def losses(data: str) -> str:
 
 def shifts() -> str:
     """ECE of each loss where the test samples have changed."""
-    v = Values("cifar10")
+    v = values_of("cifar10")
     strong = {level: [f"generated/{kind}/{level}" for kind in KINDS] for level in (1, 3, 5)}
     places = [("natural", [NATURAL]), *((f"corrupted {level}", strong[level]) for level in strong)]
     columns = [
@@ -173,7 +177,7 @@ def shifts() -> str:
 
 def calibrators() -> str:
     """Each calibrator on average over all losses."""
-    v = Values("cifar10")
+    v = values_of("cifar10")
     corrupted = [f"generated/{kind}/{level}" for kind in KINDS for level in range(1, 6)]
     parts = {"test": ["test"], "natural": [NATURAL], "corrupted": corrupted}
     head = ["calibrator"]
@@ -198,7 +202,7 @@ def pairs() -> str:
     for data, name in NAMES.items():
         if not (FOLDER / f"{data}.parquet").exists():
             continue
-        v = Values(data)
+        v = values_of(data)
         seeds = len(v.over("cross_entropy", "TS", ["test"], "nll"))
         means = {
             (loss, method): summarise_runs(values).mean

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import pyarrow.parquet as pq
@@ -18,7 +17,7 @@ import verdicts
 from calibrant.papers import CLAIMS
 from calibrant.results import compare_runs
 from common import markdown
-from evidence import FOLDER, KINDS, NAMES, NATURAL, Values, judged_networks
+from evidence import FOLDER, KINDS, NAMES, NATURAL, Values, judged_networks, values_of
 
 CORRUPTED = [f"generated/{kind}/{level}" for kind in KINDS for level in range(1, 6)]
 CE = "cross_entropy"
@@ -37,9 +36,6 @@ SHIFTED = {
     },
     "natural": {"features-cifar10": [f"{HEADS}{NATURAL}"], "cifar10": [NATURAL]},
 }
-
-
-values_of = lru_cache(Values)
 
 
 class Difference(NamedTuple):

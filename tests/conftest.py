@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from calibrant import Predictions
+from calibrant._core.arrays import num_threads
 
 settings.register_profile(
     "fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -96,19 +97,31 @@ COSTLY = (
     "test_all_calibrators.py",
     "test_report_browser.py",
     "test_study.py",
+    "test_readme.py",
     "test_papers_figures.py",
     "test_data_real.py",
 )
-# Other long files of the fast tests.
+# Files that import Lightning, TorchMetrics and Transformers: only one process does.
+IMPORTING = (
+    "test_doctests.py",
+    "test_public_api.py",
+    "test_integrations.py",
+    "test_torchmetrics.py",
+)
+# Other long files, those that mostly wait for processes first.
 LONG = (
+    "test_stopping.py",
+    "test_study_ray.py",
+    "test_stream_remote.py",
+    *IMPORTING,
+    "test_clusters.py",
+    "test_papers.py",
     "test_calibrator_oracles.py",
-    "test_readme.py",
     "test_report.py",
     "test_train.py",
     "test_plots.py",
     "test_streaming.py",
     "test_cli.py",
-    "test_doctests.py",
     "test_all_losses.py",
     "test_inference.py",
 )
@@ -127,6 +140,12 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than there are cores: tests wait for files, browsers and other processes."""
+    return num_threads() + 1
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """A free process takes the next file, whose imports and fixtures it then needs only once.
 
@@ -139,7 +158,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
     class Files(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            return nodeid if one_by_one and Path(file).name not in COSTLY else file
+            name = Path(nodeid.partition("::")[0]).name
+            if one_by_one and name not in COSTLY:
+                return nodeid
+            return "importing" if name in IMPORTING else name
 
     return Files(config, log)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import pickle
 import re
 import runpy
 import shlex
 import subprocess
 import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,13 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 
+from calibrant import Predictions
 from calibrant._core.checks import FileNote
+from calibrant.calibrators import _selection
+from calibrant.cli import _calibration
 from calibrant.losses import LOSSES
 from calibrant.metrics import METRICS
+from calibrant.report import _advice
 from tests.command import call
 
 ROOT = Path(__file__).parents[1]
@@ -60,6 +66,37 @@ HOW_TO = (
 
 # They write whole reports, so ``make test`` leaves them out.
 LONG = ("docs/quickstart.md", "docs/report.md", "docs/cli.md", "docs/language_models.md")
+
+
+def _key(argument: Any) -> Any:
+    """What an argument is known by: of data their content, without what was derived from it."""
+    data = ("kind", "scores", "labels", "belonging")
+    return [getattr(argument, n) for n in data] if isinstance(argument, Predictions) else argument
+
+
+def _once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that computes the same result only once."""
+    known: dict[bytes, bytes] = {}
+
+    def found(*arguments: Any, progress: Any = None, **options: Any) -> Any:
+        key = pickle.dumps((list(map(_key, arguments)), options))
+        if key not in known:
+            more = {} if progress is None else {"progress": progress}
+            known[key] = pickle.dumps(function(*arguments, **options, **more))
+        return pickle.loads(known[key])
+
+    return found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_selection_per_file() -> Iterator[None]:
+    """Most pages calibrate the same example: it is selected for and cross-fitted once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_selection, "select_calibrator", _once(_selection.select_calibrator))
+        cross_fit = _once(_advice.out_of_fold)
+        for module in (_advice, _calibration):
+            patch.setattr(module, "out_of_fold", cross_fit)
+        yield
 
 
 def every_page_but(*slow: str) -> pytest.MarkDecorator:

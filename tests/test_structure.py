@@ -6,6 +6,7 @@ import ast
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from statistics import median
 
@@ -31,6 +32,11 @@ OTHER_MEANINGS = {
 }
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def strings(tree: ast.Module) -> Iterator[ast.Constant]:
     """String constants in code: docstrings and strings on their own lines are left out."""
     alone = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr)}
@@ -44,7 +50,7 @@ def test_only_the_registry_lists_metrics() -> None:
     for path in FILES:
         name = path.relative_to(SOURCE).as_posix()
         if name.split("/")[0] not in ("metrics", "papers"):
-            spelt = [s.value for s in strings(ast.parse(path.read_text())) if s.value in METRICS]
+            spelt = [s.value for s in strings(parsed(path)) if s.value in METRICS]
             if spelt:
                 found[name] = spelt
     assert set(found) == set(OTHER_MEANINGS), found
@@ -91,7 +97,7 @@ def test_no_module_reads_private_names_of_another() -> None:
     found = {
         path.relative_to(SOURCE).as_posix(): reads
         for path in FILES
-        if (reads := set(private_reads(ast.parse(path.read_text()))) - ALLOWED)
+        if (reads := set(private_reads(parsed(path))) - ALLOWED)
     }
     assert not found
 
@@ -121,7 +127,7 @@ def test_a_name_has_one_meaning() -> None:
     where: dict[str, set[str]] = defaultdict(set)
     classes, imported = set(), set()
     for path in FILES:
-        tree, module = ast.parse(path.read_text()), path.relative_to(SOURCE).as_posix()
+        tree, module = parsed(path), path.relative_to(SOURCE).as_posix()
         for name, is_class in definitions(tree):
             if not name.startswith("_"):
                 where[name].add(module)
@@ -149,7 +155,7 @@ def test_sizes() -> None:
     for path in FILES:
         lines, name = path.read_text().splitlines(), path.relative_to(SOURCE).as_posix()
         modules[name] = len(lines)
-        for node in ast.walk(ast.parse("\n".join(lines))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 functions[f"{name}:{node.name}:{node.lineno}"] = code_lines(node, lines)
     assert not {name: n for name, n in modules.items() if n > 400}
