@@ -693,6 +693,18 @@ def test_best_is_refuted_by_one_that_is_better() -> None:
     assert decide(_runs((sizes, 0.5)), [best]).verdict != "does not hold"
 
 
+def test_every_case_must_agree_where_the_paper_says_every() -> None:
+    clear = ({CE: 0.5, LS: 0.1}, 0.01), ({CE: 0.5, LS: 0.1}, 0.01), ({CE: 0.04, LS: 0.05}, 0.01)
+    for every, word in ((False, "holds"), (True, "does not hold")):
+        assert decide(_runs(*clear), [_w1(every=every)]).verdict == word
+    noisy = *clear[:2], ({CE: 0.03, LS: 0.05}, 0.9)
+    found = decide(_runs(*noisy), [_w1(every=True)])
+    assert (found.verdict, found.cases) == ("cannot tell", (2, 3))
+    assert decide(_runs(*clear[:2]), [_w1(every=True)]).verdict == "holds"
+    asked = [c.name for c in CLAIMS.values() if any(x.every for x in c.contrasts)]
+    assert asked == ["W9", "K6"]  # "every validation size", "each data set"
+
+
 def test_cases_against_it_are_rarely_found_by_chance() -> None:
     """Two cases on the margin agree in the limit: with one clear case against, at most 2.5 %."""
     rng = np.random.default_rng(3)

@@ -89,6 +89,7 @@ _K6 = _KARANDIKAR(
     pairs=above([Label("the others")], [Label("the group")]),
     by_labels=False,
     best=True,
+    every=True,
 )
 
 

@@ -60,6 +60,8 @@ class Contrast:
         For claims about most cases: they are counted, and the interval does not matter.
     best
         Count settings in which every pair agrees (ties included) instead of pairs.
+    every
+        For claims about every case: all must agree, and one against it refutes the claim.
     by_labels
         Whether the claim is that labels matter, so that luck must be excluded.
     unit, factor
@@ -80,6 +82,7 @@ class Contrast:
     stated: float | None = None
     mostly: bool = False
     best: bool = False
+    every: bool = False
     by_labels: bool = True
     unit: str = "ratio"
     factor: float = 1.0
@@ -106,6 +109,10 @@ class Contrast:
         known = not self.data or data_set(place.data) in self.data
         return named and known and place.model not in self.without
 
+    def enough(self, cases: int) -> int:
+        """How many of the cases must agree: more than half, or all."""
+        return cases if self.every else cases // 2 + 1
+
     def with_margin(self, factor: float) -> Contrast:
         """The same with ``factor`` times the margin, on the scale of the contrast."""
         if self.within is None:
@@ -125,6 +132,7 @@ class Contrast:
             )
         else:
             words = f"the interval is above {self.number(self.margin)}"
+        words += " and every case agrees" if self.every else ""
         return words + (" (margin ours)" if self.own_margin else "")
 
 

@@ -5,10 +5,10 @@ seed is a split of the data), printed spreads otherwise. Settings are fixed: the
 about these data and networks over other seeds; a setting without a spread counts as a case only.
 Where nothing has a spread, the settings themselves are the repetitions.
 
-A claim also says that more than half of its cases agree. That is refuted if at least half of them
-contradict it beyond chance: a partial conjunction of the tests of the cases (Benjamini and Heller
-2008, "Screening for partial conjunction hypotheses"), with Bonferroni's factor, which is valid
-however the cases depend on one another.
+A claim also says that more than half of its cases agree (or every one). That is refuted if at least
+half of them (or one) contradict it beyond chance: a partial conjunction of the tests of the cases
+(Benjamini and Heller 2008, "Screening for partial conjunction hypotheses"), with Bonferroni's
+factor, which is valid however the cases depend on one another.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ ONE_SIDE = 0.025  # one side of a 95 % interval
 class Estimate:
     """Mean contrast with its interval (NaN if nothing tells it), cases for it and all cases.
 
-    ``contradicted`` is the p-value for at least half of the cases being against the claim, and
-    ``confirmed`` that for more than half being within their bounds; None if no case has a spread.
+    ``contradicted`` is the p-value for so many cases being against the claim that too few are left,
+    and ``confirmed`` that for enough being within their bounds; None if no case has a spread.
     ``runs`` is the number of runs behind the interval, over all settings.
     """
 
@@ -98,9 +98,10 @@ def estimate(contrast: Contrast, found: Sequence[Setting], runs: int | None = No
     pairs = [_gaps(setting).at(runs) for setting in found]
     against = within = None
     if any((spread.error >= 0).any() for spread in pairs):
-        against = at_least(_against(contrast, pairs), math.ceil(len(cases) / 2))
+        enough = contrast.enough(len(cases))
+        against = at_least(_against(contrast, pairs), len(cases) - enough + 1)
         if contrast.within is not None:
-            within = at_least(_inside(contrast.within, pairs), len(cases) // 2 + 1)
+            within = at_least(_inside(contrast.within, pairs), enough)
     total = int(sum(s.runs for s in whole if s.error >= 0))
     return Estimate(mean, low, high, (sum(cases), len(cases)), against, within, total)
 

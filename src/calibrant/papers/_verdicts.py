@@ -291,10 +291,10 @@ def _above(contrast: Contrast, result: Estimate) -> tuple[Word, str]:
     if contrast.stated is not None and result.high < contrast.stated:
         return "does not hold", f"the interval is below {contrast.number(contrast.stated)}"
     if _contradicted(result):
-        return "does not hold", _contradiction(result)
+        return "does not hold", _contradiction(contrast, result)
     if result.low <= contrast.margin:
         return "cannot tell", f"the interval contains {margin}"
-    return _most(result, f"the interval is above {margin}")
+    return _enough(contrast, result, f"the interval is above {margin}")
 
 
 def _alike(contrast: Contrast, result: Estimate) -> tuple[Word, str]:
@@ -304,27 +304,26 @@ def _alike(contrast: Contrast, result: Estimate) -> tuple[Word, str]:
     if result.high <= lower or result.low >= upper:
         return "does not hold", f"the interval is outside {bounds}"
     if _contradicted(result):
-        return "does not hold", _contradiction(result)
+        return "does not hold", _contradiction(contrast, result)
     if result.low <= lower or result.high >= upper:
         return "cannot tell", f"the interval is not inside {bounds}"
-    return _most(result, f"the interval is inside {bounds}")
+    return _enough(contrast, result, f"the interval is inside {bounds}")
 
 
 def _contradicted(result: Estimate) -> bool:
-    """Whether at least half of the cases are against the claim beyond chance."""
+    """Whether too many cases are against the claim beyond chance."""
     return result.contradicted is not None and result.contradicted <= ONE_SIDE
 
 
-def _contradiction(result: Estimate) -> str:
+def _contradiction(contrast: Contrast, result: Estimate) -> str:
     supporting, every = result.cases
-    return (
-        f"only {supporting} of {every} cases agree, and at least half contradict it beyond chance"
-    )
+    many = "at least one contradicts" if contrast.every else "at least half contradict"
+    return f"only {supporting} of {every} cases agree, and {many} it beyond chance"
 
 
-def _most(result: Estimate, words: str) -> tuple[Word, str]:
-    """More than half of the cases must agree with the mean."""
+def _enough(contrast: Contrast, result: Estimate, words: str) -> tuple[Word, str]:
+    """More than half of the cases, or all, must agree with the mean."""
     supporting, every = result.cases
-    word: Word = "holds" if 2 * supporting > every else "cannot tell"
+    word: Word = "holds" if supporting >= contrast.enough(every) else "cannot tell"
     joint = "and" if word == "holds" else "but only"
     return word, f"{words} {joint} {supporting} of {every} cases agree"
