@@ -102,7 +102,8 @@ def application(command: str | None = None) -> typer.Typer:
 
 def _names(part: typer.Typer) -> set[str | None]:
     """Names of its commands and groups of commands."""
-    return {known.name for known in (*part.registered_commands, *part.registered_groups)}
+    commands = {command.name for command in part.registered_commands}
+    return commands | {group.name for group in part.registered_groups}
 
 
 app = application()

@@ -112,7 +112,8 @@ def _on_grid(confidence: Float64, residual: Float64) -> Float64:
     rest = 1 - part
     rest *= residual
     part *= residual
-    return np.bincount(left, rest, CELLS) + np.bincount(left + 1, part, CELLS)
+    gathered: Float64 = np.add(np.bincount(left, rest, CELLS), np.bincount(left + 1, part, CELLS))
+    return gathered
 
 
 def _cell(confidence: Float64, cells: int) -> tuple[Int, Float64]:
