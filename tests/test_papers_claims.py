@@ -23,7 +23,16 @@ from scipy import stats
 
 from calibrant import Confidences, InputError, Predictions, metrics
 from calibrant.calibrators import HistogramBinning, TemperatureScaling
-from calibrant.papers import _evidence, _inequalities, _run_measures, _scales, _value_measures
+from calibrant.papers import (
+    FIGURES,
+    _evidence,
+    _inequalities,
+    _run_measures,
+    _scales,
+    _value_measures,
+    published,
+)
+from calibrant.papers import PUBLISHED as TABLES
 from calibrant.papers._changes import best_of, disagreements, effect_sizes
 from calibrant.papers._claims import CLAIMS, claims_json, claims_table, judge
 from calibrant.papers._contrasts import Contrast, luck, settings
@@ -109,6 +118,28 @@ def test_every_margin_is_the_papers_or_declared_ours() -> None:
     assert [n for n, c in CLAIMS.items() if "margin ours" in c.rule] == [
         *("W5", "W11", "S2", "M8", "R2"),
     ]
+
+
+def test_the_page_names_the_claims_that_its_rules_are_about() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "papers" / "index.md").read_text("utf-8")
+
+    def having(attribute: str) -> str:
+        found = [n for n, c in CLAIMS.items() if any(getattr(x, attribute) for x in c.contrasts)]
+        return ", ".join(found)
+
+    assert f"does not give ({having('own_margin')})" in text
+    assert f"about most cases ({having('mostly')})" in text
+    assert f"every or each: {having('every')})" in text
+    assert sorted(having("stated").split(", ")) == ["K8", "S10"]
+    assert "(K8, S10) is excluded only by an interval below it" in text
+    assert f"Inequalities ({', '.join(MATHEMATICS)})" in text
+    open_ones = [name for name, word in EXCEPTIONS.items() if word == "cannot tell"]
+    said = f"K4 does not hold, and {', '.join(open_ones[:-1])} and {open_ones[-1]} cannot be told"
+    assert said in text
+    tables = sum(len(found) for found in TABLES.values())
+    cells = sum(published(paper, t).num_rows for paper, found in TABLES.items() for t in found)
+    assert f"Their {tables} tables are included as data ({cells} published cells" in text
+    assert f"their {sum(len(found) for found in FIGURES.values())} figures can be drawn" in text
 
 
 def test_the_level_is_the_usual_one() -> None:
