@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from calibrant import measure
+from calibrant.calibrators import TemperatureScaling
+from calibrant.examples import load_example
 from calibrant.papers import CLAIMS, PUBLISHED, evidence_at, judge, published
 
 ROOT = Path(__file__).parents[1]
@@ -88,6 +91,30 @@ def test_no_comparison_of_ours_is_written_by_hand(page: str) -> None:
     sentences = [" ".join(s.split()) for s in re.split(r"(?<=[.:;])\s+|\n\n", text)]
     told = [s for s in sentences if COMPARED.search(s) and OURS.search(s)]
     assert not [s for s in told if not any(known in s or s in known for known in CHECKED)]
+
+
+def test_the_output_on_the_first_page_is_what_is_printed() -> None:
+    text = (DOCS / "index.md").read_text(encoding="utf-8")
+    [shown] = re.findall(r"^```text\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    panel = measure(load_example("cross_entropy"))
+    for line in filter(None, shown.splitlines()):
+        assert line == "…" or line in str(panel).splitlines(), line
+    gap = 100 * (panel["mean_confidence"] - panel["accuracy"])
+    said = f"right {panel['accuracy']:.0%} of the time and claims {panel['mean_confidence']:.0%}"
+    assert said.replace("%", " %") in text
+    assert f"overconfident by about {gap:.1f} percentage points" in text
+
+
+def test_the_first_sentence_on_calibration_is_what_is_printed() -> None:
+    val, test = load_example("cross_entropy").split(0.5, seed=0)
+    before, after = (
+        measure(p, replicates=100, metrics=["accuracy", "ece"])
+        for p in (test, TemperatureScaling().fit(val).transform(test))
+    )
+    said = f"The ECE falls from {100 * before['ece']:.2f} % to {100 * after['ece']:.2f} %, with an"
+    assert said in (DOCS / "calibrate.md").read_text(encoding="utf-8")
+    assert after.interval("ece").low == 0
+    assert before["accuracy"] == after["accuracy"]
 
 
 CELL = re.compile(r"(\d+\.\d+) → (\d+\.\d+) \((\d+\.\d+)( %)?\)")
