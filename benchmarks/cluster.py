@@ -37,6 +37,7 @@ from common import DOCS, fill, machine, table
 
 CLASSES, FILES, DISTINCT = 10, 40, 4
 HOST = "127.0.0.1"
+WAITS = 60  # of two seconds or more
 ROW_BYTES = 4 * CLASSES + 8
 PAPER_ROWS, PAPER_CORES, PAPER_FILES = 10**10, 100, 10_000
 
@@ -79,10 +80,32 @@ def two_nodes() -> Iterator[str]:
     with ExitStack() as nodes:
         port = address.partition(":")[2]
         nodes.enter_context(node("--head", f"--port={port}", "--include-dashboard=false"))
-        time.sleep(10)
+        wait_for(address, 1)
         nodes.enter_context(node(f"--address={address}"))
-        time.sleep(10)
+        wait_for(address, 2)
         yield address
+
+
+NODES = """
+import ray, sys
+ray.init(sys.argv[1], _node_ip_address=sys.argv[2], log_to_driver=False, logging_level="ERROR")
+sys.exit(sum(node["Alive"] for node in ray.nodes()))
+"""
+
+
+def wait_for(address: str, nodes: int) -> None:
+    """Until so many nodes are alive."""
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    for _ in range(WAITS):
+        time.sleep(2)
+        host, _, port = address.partition(":")
+        with socket.socket() as probe:
+            if probe.connect_ex((host, int(port))):
+                continue
+        asked = [sys.executable, "-c", NODES, address, HOST]
+        if subprocess.run(asked, check=False, **quiet).returncode == nodes:
+            return
+    raise SystemExit(f"a Ray cluster of {nodes} nodes did not start at {address}")
 
 
 def timed(files: list[str], executor: FileExecutor) -> tuple[float, bytes]:

@@ -81,6 +81,21 @@ def test_a_stream_of_maps_is_the_whole() -> None:
         assert found[name] == pytest.approx(metrics.METRICS[name].function(whole), rel=1e-9)
 
 
+def test_the_clusters_of_a_stream_of_maps_are_its_images() -> None:
+    """Whatever batches they come in, and whichever accumulator they are added to."""
+    z, truth = maps(70, 70, count=6)
+    one, first, second = (Accumulator(num_classes=K) for _ in range(3))
+    for some in ([0, 1, 2, 3], [4, 5]):
+        one.update(logits=z[some], labels=truth[some], ignore_index=IGNORED)
+    for stream, some in ((first, [5, 0]), (second, [3]), (second, [1, 4, 2])):
+        stream.update(logits=z[some], labels=truth[some], ignore_index=IGNORED)
+    assert one.state() == second.merge(first).state()
+    resampled = one.streamed().resampled
+    assert resampled is not None
+    assert resampled.units == 6
+    assert resampled.bin_count[0].sum() == (truth != IGNORED).sum()
+
+
 def test_each_image_on_its_own() -> None:
     z, truth = maps(10, 10)
     p = Predictions(logits=z, labels=truth, ignore_index=IGNORED)

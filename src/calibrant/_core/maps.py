@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from calibrant._core.arrays import to_numpy
 from calibrant._core.checks import refuse
 from calibrant._core.row_sweeps import NARROW_CLASSES
 
+NAMED_BY = 4096  # scores of an image that tell it from others
 LEAST_DIMENSIONS, MOST_DIMENSIONS = 3, 5  # (N, K, L) to (N, K, D, H, W)
 
 
@@ -72,16 +74,16 @@ def check_map_labels(scores: NDArray[Any], labels: Any) -> NDArray[Any]:
 
 def some_rows(
     scores: NDArray[Any], labels: NDArray[Any], rows: slice, ignore_index: int | None
-) -> tuple[NDArray[Any], NDArray[Any]]:
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Of scores (N, K, M) and labels (N, M) a range of positions, without those to ignore.
 
-    Positions are counted image by image. Only these are copied: maps of many images are never laid
-    out as rows together.
+    Positions are counted image by image; the last array says which image each is of. Only these are
+    copied: maps of many images are never laid out as rows together.
 
     >>> scores, labels = np.arange(12.0).reshape(2, 3, 2), np.array([[0, 9], [1, 2]])
     >>> some_rows(scores, labels, slice(1, 4), 9)
     (array([[ 6.,  8., 10.],
-           [ 7.,  9., 11.]]), array([1, 2]))
+           [ 7.,  9., 11.]]), array([1, 2]), array([1, 1]))
     """
     size = labels.shape[1]
     found = []
@@ -89,13 +91,32 @@ def some_rows(
         low, high = max(rows.start - image * size, 0), min(rows.stop - image * size, size)
         part, asked = scores[image, :, low:high], labels[image, low:high]
         if ignore_index is not None and not (kept := asked != ignore_index).all():
-            part, asked = part[:, kept], asked[kept]
+            left = np.flatnonzero(kept)
+            part, asked = part.take(left, axis=1), asked[left]
         rows_here = part.T if len(part) <= NARROW_CLASSES else np.ascontiguousarray(part.T)
-        found.append((rows_here, asked))
-    parts, asked_of = zip(*found, strict=True)
+        found.append((rows_here, asked, np.full(len(asked), image)))
     if len(found) == 1:
         return found[0]
-    return np.concatenate(parts), np.concatenate(asked_of)
+    parts, asked_of, images = zip(*found, strict=True)
+    return np.concatenate(parts), np.concatenate(asked_of), np.concatenate(images)
+
+
+def image_names(scores: NDArray[Any]) -> NDArray[np.int64]:
+    """A number for each map of (N, K, …), made from some of its scores.
+
+    It does not depend on the batch that an image comes in, as its place in the batch does. Images
+    with the same scores have the same number.
+
+    >>> maps = np.arange(24.0).reshape(2, 3, 4)
+    >>> len({*image_names(maps), *image_names(maps[1:])})
+    2
+    """
+    names = np.empty(len(scores), dtype=np.int64)
+    for k, image in enumerate(scores.reshape(len(scores), -1)):
+        some = image[:: -(-len(image) // NAMED_BY)].astype(np.float64)
+        digest = blake2b(some.tobytes(), digest_size=8).digest()
+        names[k] = int.from_bytes(digest, "little", signed=True)
+    return names
 
 
 def check_ignore_index(ignore_index: Any) -> None:
@@ -115,15 +136,23 @@ def without_ignored(rows: Mapping[str, Any], ignore_index: Any) -> dict[str, Any
         raise refuse("ignore_index", rule, f"got {ignore_index} for all labels", advice)
     if kept.all():
         return dict(rows)
+    left = np.flatnonzero(kept)
 
     def some(values: Any, name: str) -> Any:
         if values is None:
             return None
         array = to_numpy(values, name)
-        return array[kept] if array.shape[:1] == kept.shape else array
+        return _taken(array, left) if array.shape[:1] == kept.shape else array
 
     groups = rows["groups"]
     if isinstance(groups, Mapping):
         groups = {name: some(values, f"groups[{name!r}]") for name, values in groups.items()}
     names = ("scores", "labels", "clusters", "weights")
     return {name: some(rows[name], name) for name in names} | {"groups": groups}
+
+
+def _taken(array: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
+    """Some rows, in the order of the memory: by index this is twice as fast as by a mask."""
+    if array.ndim > 1 and array.flags.f_contiguous:
+        return array.T.take(rows, axis=-1).T
+    return array.take(rows, axis=0)

@@ -29,7 +29,13 @@ from calibrant._core.checks import (
     refuse,
 )
 from calibrant._core.compiled import kernels
-from calibrant._core.maps import check_ignore_index, check_map_labels, is_map, some_rows
+from calibrant._core.maps import (
+    check_ignore_index,
+    check_map_labels,
+    image_names,
+    is_map,
+    some_rows,
+)
 from calibrant._core.row_sweeps import ROW_COST
 from calibrant._scores import WHICH_SCORES, one_of
 from calibrant.metrics import LOG_LOSS, METRICS
@@ -122,7 +128,8 @@ class Accumulator:
     def _add_maps(self, kind: str, scores: Float, labels: Any, ignore_index: int | None) -> bool:
         """Add maps a few thousand positions at a time, so that nothing large is copied.
 
-        False where something is wrong, or where no sample remains: the usual way then says what.
+        The images are the clusters. False where something is wrong, or where no sample remains:
+        the usual way then says what.
         """
         truth = check_map_labels(scores, labels)
         if ignore_index is not None:
@@ -131,21 +138,25 @@ class Accumulator:
             return False
         flat, asked_of = scores.reshape(*scores.shape[:2], -1), truth.reshape(len(truth), -1)
 
+        names = image_names(scores)
+
         def work(slices: Iterator[slice]) -> Counts:
             counts = Counts(self.num_classes, self.bins)
             for rows in slices:
-                some, asked = some_rows(flat, asked_of, rows, ignore_index)
+                some, asked, image = some_rows(flat, asked_of, rows, ignore_index)
                 if len(asked):
                     given: dict[str, Any] = {kind: some, "labels": asked}
-                    counts.add_rows(Predictions(**given), self.bins)
+                    counts.add_rows(Predictions(**given, clusters=names[image]), self.bins)
             return counts
 
         self._check_room(truth.size)
+        if self.num_samples:
+            self._check_clusters(clustered=True)
         try:
             found = over_chunks(work, truth.size, max(self.num_classes, ROW_COST))
         except InputError:
             return False
-        if not any(counts.ranking for counts in found):
+        if not any(counts.clustered for counts in found):
             return False
         for counts in found:
             self._counts.add(counts)

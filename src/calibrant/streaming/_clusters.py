@@ -33,6 +33,7 @@ NUM_COUNTS, NUM_VALUES = 2 * COARSE_CELLS + 1, OCTAVES + len(MEANS)
 # Other sums are whole numbers of 2^-20. Of rows at a time they stay below 2^53, where floats are
 # exact.
 VALUE_BITS = 20
+FEW_CLUSTERS = 32  # images of a slab of pixels
 ROWS_AT_ONCE, LARGEST_VALUE = 1 << 15, 2.0**14
 
 
@@ -72,14 +73,12 @@ class ClusterSums:
 
     def _add_entries(self, hashes: Any, code: Int, entries: list[tuple[Int, Float64]]) -> None:
         """Add values at columns, one for each row, as often as the row's cluster was drawn."""
-        from scipy.sparse import coo_array
-
         self.sketch = merged_sketch(self.sketch, hashes)
         weights = np.ones((len(hashes), REPLICATES + 1))
         weights[:, 1:] = poisson_weights(hashes)
         column, value = (np.concatenate(part) for part in zip(*entries, strict=True))
         shape = NUM_COUNTS + NUM_VALUES, len(hashes)
-        table = coo_array((value, (column, np.tile(code, len(entries)))), shape).tocsr()
+        table = _table(column, np.tile(code, len(entries)), value, shape)
         sums = (table @ weights).astype(np.int64)
         self.counts += sums[:NUM_COUNTS]
         self.values.add_units(sums[NUM_COUNTS:])
@@ -106,6 +105,16 @@ class ClusterSums:
             bin_confidence=values[:OCTAVES].T,
             means=means,
         )
+
+
+def _table(column: Int, code: Int, value: Float64, shape: tuple[int, int]) -> Any:
+    """Exact sums of whole numbers by column and cluster; sparse where there are many clusters."""
+    if shape[1] <= FEW_CLUSTERS:
+        place = column * shape[1] + code
+        return np.bincount(place, value, shape[0] * shape[1]).reshape(shape)
+    from scipy.sparse import coo_array
+
+    return coo_array((value, (column, code)), shape).tocsr()
 
 
 def _entries(
