@@ -61,7 +61,9 @@ def test_published_sizes(name: str) -> None:
     assert num_parameters(net) == PUBLISHED[name]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n == "wrn28-10" else ()) for n in MODELS]
+)
 def test_shapes_and_gradients(name: str) -> None:
     torch.manual_seed(0)
     for kind in MODELS[name].kinds:

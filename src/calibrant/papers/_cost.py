@@ -74,7 +74,8 @@ def _forward(data: str, model: str, options: tuple[tuple[str, Any], ...]) -> flo
     from calibrant.models import build
 
     _, kind, size, classes = SIZES[data]
-    network = build(model, kind=kind, num_classes=classes, size=size, **dict(options)).to("meta")
+    with torch.device("meta"):  # sizes alone: no memory, no random numbers
+        network = build(model, kind=kind, num_classes=classes, size=size, **dict(options))
     if kind == "trees":  # every node uses all weights but those of the words once
         used = [p for name, p in network.named_parameters() if "embed" not in name]
         return 2.0 * sum(p.numel() for p in used) * TREE_NODES
