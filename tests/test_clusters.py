@@ -361,7 +361,7 @@ def test_a_group_of_one_cluster_has_no_interval_and_says_so() -> None:
     found = calibrant.measure(q, by="site", metrics=["ece"], replicates=40)
     assert math.isnan(found["Tiny"].interval("ece").low)
     assert "Worst group by ECE: Tiny" in str(found)
-    assert "(no interval: 3 samples in fewer than two clusters)" in str(found)
+    assert "(no interval: 3 samples in one cluster)" in str(found)
     whole = found.multicalibration
     assert whole.low <= whole.value <= whole.high
     shares = {name: (site == name).mean() for name in found}

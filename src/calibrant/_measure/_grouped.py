@@ -150,8 +150,9 @@ class GroupedPanel:
         """The worst group, the test and the multicalibration error in sentences."""
         label, worst = m.METRICS[self.metric].label, self.simultaneous[self.worst]
         measured = any(panel.assumed for panel in self.panels.values())
-        size = in_samples(self.panels[self.worst].num_samples)
-        bounds = f" (no interval: {size} in fewer than two clusters)" * measured
+        count = self.panels[self.worst].num_samples
+        size = f"{in_samples(count)}{' in one cluster' * (count > 1)}"
+        bounds = f" (no interval: {size})" * measured
         if math.isfinite(worst.low):
             all_groups = f"{show_level(worst.level)} for all groups together"
             bounds = f" ({all_groups}: {show_bounds(worst.low, worst.high, percent=True)})"
@@ -159,7 +160,7 @@ class GroupedPanel:
         told = math.isfinite(found.low)
         spread = f" ({show_bounds(found.low, found.high, percent=True)})" * told
         p = self.differ.p_value
-        differ = "No test whether groups differ: too few groups or samples."
+        differ = "No test whether groups differ: too few samples or clusters."
         if not math.isnan(p):
             verb = "differ" if p < 1 - worst.level else "cannot be told apart"
             differ = f"Mean gaps of the groups {verb} ({show_p_equation(p)})."

@@ -95,7 +95,7 @@ def risk_verdict(risk: Risk, test: CalibrationTest, advice: Advice, top_label: V
     ]
     sentence = risk_sentence(risk.panel.measured, risk.name)
     if kind == "mixed":
-        sentence += " Yet the risk is overestimated in some places and underestimated in others."
+        sentence += " Yet the model is not calibrated: gaps are larger in places."
     return Verdict(sentence, tuple(answers), kind)
 
 
@@ -122,7 +122,10 @@ def _headline(kind: str, gap: Interval, count: int, averages: str) -> str:
         said = f"{degree}{kind}confident"
         return f"{said[0].upper()}{said[1:]}: {averages}."
     if kind == "mixed":
-        return f"Right on average, but not everywhere: {averages}, and larger gaps cancel."
+        return (
+            f"Not calibrated, although no gap on average can be told: {averages}, and gaps are "
+            "larger in places."
+        )
     if kind == "fine":
         return f"Calibrated on average, as far as {in_samples(count)} can tell: {averages}."
     few = "One sample cannot" if count == 1 else f"{count:,} samples are too few to"
