@@ -31,9 +31,9 @@ from calibrant.plots._curves import (
     accuracy_above,
     bandwidth,
     density,
+    evenly_spaced,
     learned_groups,
     risk_by_coverage,
-    thinned,
 )
 from calibrant.results import summarise_runs
 
@@ -565,7 +565,7 @@ def test_long_curves_are_thinned() -> None:
     (line,) = plots.risk_coverage(model(9000)).lines
     assert len(line.get_xdata()) == 2000
     assert line.get_xdata()[[0, -1]] == pytest.approx([1 / 9000, 1])
-    assert thinned(3, 2000).tolist() == [0, 1, 2]
+    assert evenly_spaced(3, 2000).tolist() == [0, 1, 2]
 
 
 def test_ece_by_bins() -> None:

@@ -10,7 +10,7 @@ from calibrant import metrics
 from calibrant._core.checks import check_choice, check_count
 from calibrant.metrics._binning import Binning
 from calibrant.metrics._sample import check_measurable
-from calibrant.plots._curves import accuracy_above, density, risk_by_coverage, thinned
+from calibrant.plots._curves import accuracy_above, density, evenly_spaced, risk_by_coverage
 from calibrant.plots._inputs import Plottable, PlottableModels, as_models, full_predictions
 from calibrant.plots._style import (
     COLOURS,
@@ -131,7 +131,7 @@ def accuracy_confidence(
             x, y = table.confidence[full], table.accuracy[full]
         else:
             x, y = accuracy_above(p)
-            some = thinned(len(x), MOST_POINTS)
+            some = evenly_spaced(len(x), MOST_POINTS)
             # Left of the lowest confidence all samples are above the threshold.
             x, y = np.append(0.0, x[some]), np.append(y[0], y[some])
             style |= {"drawstyle": "steps-pre", "markevery": max(1, len(x) // 10)}
@@ -223,7 +223,7 @@ def risk_coverage(models: PlottableModels, *, ax: Axes | None = None) -> Axes:
     ax = axes(ax)
     for i, (name, p) in enumerate(found.items()):
         coverage, risk = risk_by_coverage(p)
-        some = thinned(len(risk), MOST_POINTS)
+        some = evenly_spaced(len(risk), MOST_POINTS)
         unnamed = "(no name)" if len(found) > 1 else ""
         ax.plot(
             coverage[some],

@@ -86,7 +86,7 @@ def accuracy_above(p: Plottable) -> tuple[Float64, Float64]:
     return thresholds, accuracy
 
 
-def thinned(count: int, most: int) -> Int:
+def evenly_spaced(count: int, most: int) -> Int:
     """Indices of at most ``most`` of ``count`` points, evenly spaced, with the first and last."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
 

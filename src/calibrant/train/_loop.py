@@ -37,7 +37,7 @@ from calibrant.train._records import make_run_folder, write_run
 from calibrant.train._setup import (
     agreed_precision,
     check_batch_size,
-    check_outputs,
+    check_network_outputs,
     check_stop,
     check_test_labels,
     load_optimizer,
@@ -206,7 +206,7 @@ class _Run:
         self.inputs = Inputs(dataset, chosen.train, group.device)
         torch.manual_seed(settings["seed"])
         self.model = network_for(dataset, settings, group.device, given)
-        check_outputs(self.model, self.inputs, self.places[:1], settings["model"])
+        check_network_outputs(self.model, self.inputs, self.places[:1], settings["model"])
         self.net = wrapped(self.model, group, compiled=compiled)
         self.objective = make_objective(settings["objective"], dataset.kind, group).to(group.device)
         self.optimizer = recipe.make_optimizer(self.model.parameters())

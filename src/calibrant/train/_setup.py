@@ -55,7 +55,7 @@ def check_batch_size(size: int, group: Processes) -> None:
         raise refuse("batch_size", rule, f"got {size}", "Use fewer processes.")
 
 
-def check_outputs(model: nn.Module, inputs: Inputs, one: Tensor, name: str) -> None:
+def check_network_outputs(model: nn.Module, inputs: Inputs, one: Tensor, name: str) -> None:
     """Reject a network of the user's own that has no output per class."""
     if name in MODELS or inputs.kind == "trees":
         return
