@@ -12,6 +12,8 @@ from learning import DEVELOPMENT, JUDGED
 
 SINGLE, AUTO, BLEND, TEMPERATURE = "auto without blend", "auto", "blend", "temperature"
 FOUND = ("nll", "failed")
+# How far above temperature scaling a method may be, and the size that was drawn several times.
+TOLERATED, FEW = 0.001, 200
 NOT_SINGLE = (SINGLE, AUTO, BLEND)
 Method = tuple[str, str]  # its name and its package
 ByNetwork = dict[str, dict[Method, float]]  # NLL; infinite where the fit failed
@@ -23,16 +25,17 @@ def rows() -> Iterator[dict[str, str]]:
 
 
 def curves(data: str) -> dict[int, ByNetwork]:
-    """NLL by size, network and method, of networks for some data; of several draws their mean."""
-    drawn: dict[tuple[int, str, Method], list[float]] = defaultdict(list)
-    for row in rows():
-        if row["network"].startswith(f"{data}_") and row["metric"] in FOUND:
-            value = float(row["value"]) if row["metric"] == "nll" else math.inf
-            place = (int(row["num_samples"]), row["network"], (row["method"], row["package"]))
-            drawn[place].append(value)
+    """NLL by size, network and method, of networks for some data.
+
+    Of the first draw alone, which every method has been fitted to.
+    """
     found: dict[int, ByNetwork] = defaultdict(lambda: defaultdict(dict))
-    for (size, network, method), values in sorted(drawn.items()):
-        found[size][network][method] = sum(values) / len(values)
+    for row in sorted(rows(), key=lambda row: int(row["num_samples"])):
+        first = row["draw"] == "0" and row["metric"] in FOUND
+        if first and row["network"].startswith(f"{data}_"):
+            value = float(row["value"]) if row["metric"] == "nll" else math.inf
+            method = row["method"], row["package"]
+            found[int(row["num_samples"])][row["network"]][method] = value
     return {size: known for size, networks in found.items() if (known := judged(networks))}
 
 
@@ -117,6 +120,37 @@ def compared(networks: ByNetwork) -> list[str]:
     ]
 
 
+def draws() -> str:
+    """How far ``auto`` is from temperature scaling when it is fitted to other samples."""
+    found: dict[tuple[int, str, str], dict[str, float]] = defaultdict(dict)
+    for row in rows():
+        if row["method"] in (AUTO, TEMPERATURE) and row["package"] == "calibrant":
+            place = (int(row["num_samples"]), row["network"], row["draw"])
+            found[place][row["method"]] = float(row["value"])
+    gaps: dict[tuple[int, bool], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for (size, network, _), values in sorted(found.items()):
+        if size == FEW and network.startswith("cifar"):
+            gap = values[AUTO] - values[TEMPERATURE]
+            gaps[size, network in DEVELOPMENT][network].append(gap)
+    lines = []
+    for (size, chosen), networks in sorted(gaps.items(), reverse=True):
+        every = [gap for some in networks.values() for gap in some]
+        lines.append(
+            [
+                f"{size:,}",
+                f"{len(networks)}, {'settings chosen here' if chosen else 'others'}",
+                f"{len(every)}",
+                f"{mean(every):+.4f}",
+                f"{sum(gap > TOLERATED for gap in every)}",
+                f"{max(every):+.4f}",
+                f"{max(mean(some) for some in networks.values()):+.4f}",
+            ]
+        )
+    more = f"more than {TOLERATED} above"
+    head = ["N", "networks", "fits", "mean", more, "most above", "most above, mean of a network"]
+    return markdown(head, lines)
+
+
 def optimism() -> str:
     """How much lower the loss is that ``auto`` judges the blend by than a nested one."""
     found: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
@@ -145,4 +179,5 @@ def blocks() -> dict[str, str]:
         **{f"learning-{name}": learning(name) for name in data},
         "blend": blend(),
         "optimism": optimism(),
+        "draws": draws(),
     }
