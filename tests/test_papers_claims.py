@@ -131,7 +131,7 @@ def test_the_page_names_the_claims_that_its_rules_are_about() -> None:
     assert f"about most cases ({having('mostly')})" in text
     assert f"every or each: {having('every')})" in text
     assert sorted(having("stated").split(", ")) == ["K8", "S10"]
-    assert "(K8, S10) is excluded only by an interval below it" in text
+    assert "(K8, S10) must be reached by the mean, and is excluded only by an interval" in text
     assert f"Inequalities ({', '.join(MATHEMATICS)})" in text
     open_ones = [name for name, word in EXCEPTIONS.items() if word == "cannot tell"]
     said = f"K4 does not hold, and {', '.join(open_ones[:-1])} and {open_ones[-1]} cannot be told"
@@ -629,6 +629,15 @@ def test_a_stated_size_is_excluded_only_by_an_interval_below_it() -> None:
     short = verdict(made(some), "K8")
     assert short.verdict == "does not hold"
     assert "below 5.56" in short.reason
+    # A wide interval that reaches the size does not show it.
+    cells = {CE: dict(enumerate((0.2, 0.9, 0.3, 0.16, 0.45))), LS: dict.fromkeys(range(5), 0.1)}
+    contrast = _w1(stated=math.log(5.56), by_labels=False)
+    wide = decide(_evidence_of({PLACES[0]: cells}), [contrast])
+    assert wide.low is not None
+    assert wide.high is not None
+    assert 1 < wide.low < wide.high
+    assert wide.high > 5.56
+    assert wide.verdict == "cannot tell"
 
 
 def test_margins_of_ours_are_tried_at_half_and_twice() -> None:

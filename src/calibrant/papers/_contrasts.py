@@ -54,8 +54,8 @@ class Contrast:
     own_margin
         Whether ``margin`` or ``within`` is ours; else it is the paper's own number, or 0.
     stated
-        The size that the paper prints: the effect must be there, and its interval may not lie below
-        this size.
+        The size that the paper prints: the effect must be there and its mean no smaller; an
+        interval below this size refutes the claim.
     mostly
         For claims about most cases: they are counted, and the interval does not matter.
     best
@@ -128,7 +128,8 @@ class Contrast:
             words = f"the interval is inside {self.bounds()}"
         elif self.stated is not None:
             words = (
-                f"the interval is above {self.number(0)} and not below {self.number(self.stated)}"
+                f"the interval is above {self.number(0)}, the mean not below "
+                f"{self.number(self.stated)}"
             )
         else:
             words = f"the interval is above {self.number(self.margin)}"

@@ -294,6 +294,8 @@ def _above(contrast: Contrast, result: Estimate) -> tuple[Word, str]:
         return "does not hold", _contradiction(contrast, result)
     if result.low <= contrast.margin:
         return "cannot tell", f"the interval contains {margin}"
+    if contrast.stated is not None and result.mean < contrast.stated:
+        return "cannot tell", f"the mean is below {contrast.number(contrast.stated)}"
     return _enough(contrast, result, f"the interval is above {margin}")
 
 
