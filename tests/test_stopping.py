@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import calibrant
 from calibrant.results import Store, read_all
 from calibrant.study import Study, status
 from tests.processes import (
     PATIENCE,
+    as_in_a_terminal,
     begin,
     begin_held,
     begin_python,
@@ -96,6 +98,29 @@ def test_a_stop_says_what_to_do_from_the_start(tmp_path: Path, moment: str) -> N
     _, _, error, _ = stop(process, signal.SIGINT)
     assert process.returncode == 130
     assert error == (EARLY if moment == "importing" else told_of(0))
+
+
+@pytest.mark.parametrize("line", ["calibrant", "-m calibrant", "-m calibrant.cli"])
+def test_a_stop_in_the_first_moment_gives_no_traceback(tmp_path: Path, line: str) -> None:
+    """While Python loads what the handlers of the signals need."""
+    (tmp_path / "calibrant").write_text("import calibrant.cli\n")
+    # Python imports this before anything else; the module whose import hangs is the second one.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import pathlib, sys, time\n"
+        "class Hang:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'calibrant._core.stopping':\n"
+        f"            pathlib.Path({str(tmp_path / 'begun')!r}).touch()\n"
+        "            time.sleep(60)\n"
+        "sys.meta_path.insert(0, Hang())\n"
+    )
+    start = [str(tmp_path / line)] if line == "calibrant" else line.split()
+    path = os.pathsep.join([str(tmp_path), str(Path(calibrant.__file__).parents[1])])
+    process = as_in_a_terminal([sys.executable, *start, "measure", "absent.npz"], PYTHONPATH=path)
+    wait_for((tmp_path / "begun").exists)
+    seconds, _, error, _ = stop(process, signal.SIGINT)
+    assert seconds < 2
+    assert (process.returncode, error) == (130, EARLY)
 
 
 STUCK = """

@@ -6,12 +6,15 @@
 0.194
 """
 
+# First of all: the imports below take long enough for a Ctrl-C.
+import calibrant._core.starting as _starting  # noqa: F401
+import calibrant._core.stopping as _stopping  # noqa: F401
+
+# isort: split
 import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-# First of all: the imports below take long enough for a Ctrl-C.
-import calibrant._core.stopping as _stopping  # noqa: F401
 from calibrant import calibrators, metrics
 from calibrant._core.checks import InputError
 from calibrant._core.compiled import kernels

@@ -1,10 +1,10 @@
 """Ctrl-C, SIGTERM and SIGHUP: the command ends at once, with one sentence and nothing left behind.
 
-``calibrant`` imports this module before anything that takes time. All else is done by a thread
-that the signal wakes, because the main thread may be in compiled code for a long while, and because
-an exception raised inside an import can be swallowed there and leave half a module. What the
-command writes is renamed into place, so that it may end at any moment; its workers are killed,
-and so are their own processes.
+``calibrant`` imports this module, after ``starting``, before anything that takes time. All else is
+done by a thread that the signal wakes, because the main thread may be in compiled code for a long
+while, and because an exception raised inside an import can be swallowed there and leave half a
+module. What the command writes is renamed into place, so that it may end at any moment; its
+workers are killed, and so are their own processes.
 
 This is for the command alone. In a program that imports the package nothing is installed, and
 Ctrl-C raises ``KeyboardInterrupt`` as usual.
@@ -16,7 +16,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,10 +23,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from calibrant._core.starting import EARLY, SIGNALS, catch, is_the_command, prints
+
 ROUNDS = 20  # of killing: a process may have started another one meanwhile
 SHOW_CURSOR = "\x1b[?25h\n"
-EARLY = "Stopped. Run the same command again."
 
 _unfinished: set[Path] = set()
 _sentences: list[Callable[[], str]] = []
@@ -77,20 +76,14 @@ def install() -> None:
     os.set_blocking(write, False)
     threading.Thread(target=_watch, args=(read,), daemon=True).start()
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    _catch()
+    catch(_freeze)
     os.register_at_fork(after_in_child=_uninstall)
 
 
 def reinstall() -> None:
     """Take the signals back from a library that took them, if they were ours."""
     if _installed:
-        _catch()
-
-
-def _catch() -> None:
-    for number in SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _freeze)
+        catch(_freeze)
 
 
 def _uninstall() -> None:
@@ -143,7 +136,7 @@ def end(code: int, text: str = "") -> NoReturn:
             else:
                 with suppress(OSError):
                     path.unlink()
-        if text and os.environ.get("RANK", "0") == "0":  # only one process of torchrun prints
+        if text and prints():
             start = SHOW_CURSOR if os.isatty(2) else ""
             with suppress(OSError):  # the reader is gone
                 os.write(2, f"{start}{text}\n".encode())
@@ -194,16 +187,5 @@ def _processes() -> list[tuple[int, int]]:
     return found
 
 
-def _is_the_command() -> bool:
-    """Whether this process was started as ``calibrant`` or ``python -m calibrant.cli``.
-
-    A worker has the arguments of its driver in ``sys.argv``, but not in ``sys.orig_argv``.
-    """
-    start, original = sys.argv[0] if sys.argv else "", sys.orig_argv
-    if start == "-m":
-        return original[original.index("-m") + 1 :][:1] == ["calibrant.cli"]
-    return Path(start).name == "calibrant" and start in original
-
-
-if _is_the_command():
+if is_the_command():
     install()
