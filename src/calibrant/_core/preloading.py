@@ -5,6 +5,7 @@ Not even to the end of the process that started it.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import importlib
 import os
@@ -29,6 +30,8 @@ def load(module: str) -> None:
         return
     with _killed_by_the_system(), _watching(driver):
         importlib.import_module(module)
+    atexit.unregister(os._exit)
+    atexit.register(os._exit, 0)  # the last is called first: unloading libraries takes seconds
 
 
 @contextmanager
