@@ -11,7 +11,7 @@ from torch import nn
 
 from calibrant import data
 from calibrant._core.checks import InputError
-from calibrant.train import Backbone, train, write_features
+from calibrant.train import Backbone, WordVectors, load_texts, train, write_features
 from tests.command import call
 
 
@@ -202,3 +202,52 @@ def test_efficientnet_lite(digits) -> None:
     assert found.shape == (2, 1280)
     assert np.isfinite(found).all()
     assert network.weights_hash == Backbone("efficientnet_lite0", precision="fp32").weights_hash
+
+
+@pytest.fixture
+def texts(tmp_path) -> str:
+    """A folder with a tiny treebank and vectors of its words; "dull" has none."""
+    folder = tmp_path / "data"
+    (folder / "sst").mkdir(parents=True)
+    (folder / "sst" / "train.txt").write_text("(4 (3 good) (2 film))\n(0 (1 bad) (2 film))\n")
+    (folder / "sst" / "dev.txt").write_text("(4 (3 good) (2 film))\n")
+    (folder / "sst" / "test.txt").write_text("(4 (3 great) (4 (2 good) (2 film)))\n")
+    (folder / "vectors.txt").write_text("good 1 2\nfilm 3 -4\nbad -1 0\ngreat 5 6\n")
+    return str(folder)
+
+
+def test_features_of_texts_are_those_of_their_words(texts, tmp_path) -> None:
+    dataset = load_texts("sst2", "vectors.txt", texts)
+    vectors = WordVectors(dataset, "vectors.txt")
+    path = write_features(dataset, vectors, tmp_path / "out")[0]
+    found = data.load(path)
+    assert found.kind == "vector"
+    # mean, largest and smallest value in each dimension
+    expected = [[2, -1, 3, 2, 1, -4], [1, -2, 3, 0, -1, -4]]
+    np.testing.assert_array_equal(found.x_train, expected)
+    # a word that the training set lacks has a vector too
+    np.testing.assert_allclose(found.x_test, [[3, 4 / 3, 5, 6, 1, -4]], rtol=1e-3)
+    none = np.array([[0, 0], [0, 1]])  # padding and unknown words only
+    np.testing.assert_array_equal(vectors(none), np.zeros((2, 6)))
+    made = json.loads((tmp_path / "out" / "features.json").read_text())["made"]
+    assert (made["backbone"], made["weights"]) == ("vectors.txt", vectors.weights_hash)
+
+
+def test_texts_need_their_own_features(digits, tiny, texts, tmp_path) -> None:
+    dataset = load_texts("sst2", "vectors.txt", texts)
+    vectors = WordVectors(dataset, "vectors.txt")
+    with pytest.raises(InputError, match="must be rows of word numbers; got kind 'image'"):
+        write_features(digits, vectors, tmp_path)
+    with pytest.raises(InputError, match="must be images; got kind 'tokens'"):
+        write_features(dataset, tiny, tmp_path)
+    with pytest.raises(InputError, match="must be none for texts"):
+        write_features(dataset, vectors, tmp_path, shifts=["generated/fog/3"])
+    with pytest.raises(InputError, match="must be a data set of texts"):
+        load_texts("digits", "vectors.txt", texts)
+
+
+def test_the_command_on_texts(texts, tmp_path) -> None:
+    options = ["--data", "sst2", "--backbone", "vectors.txt", "--data-dir", texts]
+    done = call("data", "features", *options, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert data.load(tmp_path / "out" / "sst2.npz").x_test.shape == (1, 6)

@@ -60,10 +60,14 @@ def get_command(
 @one_line_errors
 def features_command(
     *,
-    data: Annotated[str, typer.Option(help="Name of an image data set, or your own .npz file.")],
+    data: Annotated[str, typer.Option(help="Name of a data set, or your own .npz file of images.")],
     out: Annotated[Path, typer.Option(help="Folder for the files; an interrupted call resumes.")],
     backbone: Annotated[
-        str, typer.Option(help="Pretrained network, or an import path package.module:factory.")
+        str,
+        typer.Option(
+            help="Pretrained network, or an import path package.module:factory; for texts, a file "
+            "of GloVe vectors."
+        ),
     ] = "efficientnet_lite0",
     size: Annotated[
         int | None, typer.Option(help="Height and width that images are resized to.")
@@ -92,17 +96,23 @@ def features_command(
         typer.Option("--data-dir", help="Folder with the data files; default: CALIBRANT_DATA."),
     ] = None,
 ) -> None:
-    """Extract features with a pretrained network, to train small classifiers on them.
+    """Extract features with a pretrained network or word vectors, to train classifiers on them.
 
     Writes a data set of vectors, which train and study take by its path, and one file per shift.
     """
-    from calibrant.data import load
-    from calibrant.train import Backbone, write_features
+    from calibrant.data import DATASETS, load
+    from calibrant.train import Backbone, WordVectors, load_texts, write_features
 
-    network = Backbone(backbone, size=size, precision=precision)
-    with progress("extracting", unit="images") as advance:
+    network: Backbone | WordVectors
+    if data in DATASETS and DATASETS[data].kind in ("tokens", "trees"):
+        dataset = load_texts(data, backbone, folder)
+        network = WordVectors(dataset, backbone)
+    else:
+        dataset = load(data, folder=folder)
+        network = Backbone(backbone, size=size, precision=precision)
+    with progress("extracting", unit="samples") as advance:
         paths = write_features(
-            load(data, folder=folder),
+            dataset,
             network,
             out,
             shifts=shift or (),

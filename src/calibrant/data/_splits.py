@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -146,7 +147,7 @@ def stratified_order(labels: NDArray[np.int64], *, seed: int = 0) -> NDArray[np.
     present = np.flatnonzero(counts)
     # Ties between classes are broken at random too.
     present = rng.permutation(present)
-    turns = _schedule([int(n) for n in counts[present]])
+    turns = _schedule(tuple(int(n) for n in counts[present]))
     ends = np.cumsum(counts)
     places = np.argsort(turns, kind="stable")
     order = np.empty(len(labels), dtype=np.int64)
@@ -155,7 +156,8 @@ def stratified_order(labels: NDArray[np.int64], *, seed: int = 0) -> NDArray[np.
     return order
 
 
-def _schedule(counts: list[int]) -> NDArray[np.int64]:
+@lru_cache(maxsize=8)  # the runs of a study split the same data again and again
+def _schedule(counts: tuple[int, ...]) -> NDArray[np.int64]:
     """Which class has each place: the earliest deadline among those whose turn has come."""
     total = sum(counts)
     waiting = [(0, k) for k in range(len(counts))]
@@ -171,6 +173,7 @@ def _schedule(counts: list[int]) -> NDArray[np.int64]:
         given[k] += 1
         if given[k] < counts[k]:
             heapq.heappush(waiting, (given[k] * total // counts[k], k))
+    turns.setflags(write=False)
     return turns
 
 

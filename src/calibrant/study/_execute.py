@@ -90,7 +90,8 @@ def keep_logits(
     kept = {part: _read(folder / file_name(part)) for part in parts_of(run, evaluation)}
     if not any(p is None for p in kept.values()):
         return {part: p for part, p in kept.items() if p is not None}, 0.0
-    from calibrant.train import EarlyStopping, get_recipe, is_finished, predict, train
+    from calibrant.train import EarlyStopping, get_recipe, is_finished, train
+    from calibrant.train._predict import FinishedRun
 
     start, seconds = time.perf_counter(), 0.0
     data = dataset or load(run.data, **run.data_options)
@@ -114,9 +115,11 @@ def keep_logits(
         )
         kept |= {part: trained.predictions[part] for part in own}
         seconds = time.perf_counter() - start
-    for part in kept:
-        if kept[part] is None:
-            p = predict(folder, data, **_asked(part, run, data))
+    left = [part for part, p in kept.items() if p is None]
+    if left:
+        finished = FinishedRun(folder, data)
+        for part in left:
+            p = finished.predict(**_asked(part, run, data))
             p.save(folder / file_name(part))
             kept[part] = p
     return {part: p for part, p in kept.items() if p is not None}, seconds
@@ -141,18 +144,21 @@ def _keep_features(
     """What the last layer sees of each part, if some calibrator learns from that."""
     if not any(map(evaluation.from_features, evaluation.calibrators)):
         return {}
-    found: dict[str, NDArray[np.float32]] = {}
-    for part in parts_of(run, evaluation):
-        path = folder / f"features-{Path(file_name(part)).stem}.npy"
-        kept = _read_features(path)
-        if kept is None:
-            from calibrant.train import extract_features
+    paths = {
+        part: folder / f"features-{Path(file_name(part)).stem}.npy"
+        for part in parts_of(run, evaluation)
+    }
+    found = {part: _read_features(path) for part, path in paths.items()}
+    left = [part for part, kept in found.items() if kept is None]
+    if left:
+        from calibrant.train._predict import FinishedRun
 
-            data = dataset or load(run.data, **run.data_options)
-            kept = extract_features(folder, data, **_asked(part, run, data))
-            write_bytes(path, npy_bytes(kept))
-        found[part] = kept
-    return found
+        data = dataset or load(run.data, **run.data_options)
+        finished = FinishedRun(folder, data)
+        for part in left:
+            found[part] = kept = finished.features(**_asked(part, run, data))
+            write_bytes(paths[part], npy_bytes(kept))
+    return {part: kept for part, kept in found.items() if kept is not None}
 
 
 def _read_features(path: Path) -> NDArray[np.float32] | None:

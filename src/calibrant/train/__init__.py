@@ -15,6 +15,7 @@ from calibrant.train._recipes import RECIPES, Recipe, get_recipe
 from calibrant.train._records import epochs_table, is_finished, read_run
 from calibrant.train._stopping import EarlyStopping
 from calibrant.train._trained import Moment, Trained
+from calibrant.train._word_vectors import WordVectors, load_texts
 
 __all__ = [
     "BACKBONES",
@@ -25,11 +26,13 @@ __all__ = [
     "Recipe",
     "Trained",
     "TrainingError",
+    "WordVectors",
     "choose_precision",
     "epochs_table",
     "extract_features",
     "get_recipe",
     "is_finished",
+    "load_texts",
     "predict",
     "read_run",
     "train",

@@ -20,7 +20,7 @@ from calibrant._core.import_paths import import_object, is_import_path
 from calibrant.train._precision import choose_precision
 
 # Images of a batch: activations of larger batches leave the cache of a processor.
-BATCH = 16
+BATCH = 8
 COLOURS, MAP, VECTOR = 3, 4, 2
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 LEAST_SIZE, MOST_SIZE = 8, 4096
@@ -84,6 +84,8 @@ class Backbone:
     precision
         "fp32", "bf16", or "auto" for the faster of the two on this machine.
     """
+
+    kind = "image"
 
     def __init__(
         self, network: str | nn.Module, *, size: int | None = None, precision: str = "auto"

@@ -35,6 +35,7 @@ from calibrant.data._dataset import add_to_digest
 from calibrant.data._splits import stratified_order
 from calibrant.io import read_array
 from calibrant.train._backbones import Backbone
+from calibrant.train._word_vectors import WordVectors
 
 PART = 512  # images whose features are written together
 MANIFEST = "features.json"
@@ -47,7 +48,7 @@ Samples = tuple[Any, NDArray[np.int64]]
 
 def write_features(  # noqa: PLR0913
     dataset: Dataset,
-    backbone: Backbone,
+    backbone: Backbone | WordVectors,
     out: str | Path,
     *,
     shifts: Sequence[str] = (),
@@ -66,9 +67,9 @@ def write_features(  # noqa: PLR0913
     Parameters
     ----------
     dataset
-        A data set of images.
+        A data set of images; for ``WordVectors``, of texts.
     backbone
-        The network that maps images to features.
+        What maps samples to features.
     out
         Folder for the files.
     shifts
@@ -87,9 +88,12 @@ def write_features(  # noqa: PLR0913
     list of Path
         The file of the data set, then those of the shifts.
     """
-    if dataset.kind != "image":
+    if dataset.kind != backbone.kind:
+        rule = "must be images" if backbone.kind == "image" else "must be rows of word numbers"
         advice = "Vectors can be used as they are."
-        raise refuse("dataset", "must be images", f"got kind {dataset.kind!r}", advice)
+        raise refuse("dataset", rule, f"got kind {dataset.kind!r}", advice)
+    if shifts and dataset.kind != "image":
+        raise refuse("shifts", "must be none for texts", f"got {list(shifts)}", "Leave them out.")
     _check_counts(dataset, train_samples, test_samples, shift_samples)
     names = [name for shift in shifts for name in _expanded(shift)]
     for name in names:
@@ -134,7 +138,12 @@ class _Place:
     """A folder of features made with one network, and what is finished in it."""
 
     def __init__(
-        self, out: Path, network: Backbone, dataset: Dataset, train: int | None, test: int | None
+        self,
+        out: Path,
+        network: Backbone | WordVectors,
+        dataset: Dataset,
+        train: int | None,
+        test: int | None,
     ) -> None:
         self.out, self.network = out, network
         made = {

@@ -21,6 +21,7 @@ from calibrant.train._records import read_run
 from calibrant.train._setup import GIVEN
 
 PARTS = ("train", "calibration", "test")
+Samples = tuple[Any, NDArray[np.int64]]
 
 
 def predict(
@@ -28,7 +29,7 @@ def predict(
     dataset: Dataset,
     *,
     part: str = "test",
-    shift: tuple[Any, NDArray[np.int64]] | None = None,
+    shift: Samples | None = None,
     model: Any = None,
 ) -> Predictions:
     """Predict with the network of a finished run.
@@ -47,11 +48,7 @@ def predict(
     model
         The network that was given to ``train`` as an object; not needed for names and import paths.
     """
-    found = _Finished(run, dataset, model)
-    inputs, where, indices, labels = found.samples(part, shift)
-    logits = forward(found.model, inputs, where, indices, found.group, found.settings)
-    meta = {"run": Path(run).name, "data": dataset.name, "part": "shift" if shift else part}
-    return Predictions(logits=logits, labels=labels, meta=meta)
+    return FinishedRun(run, dataset, model).predict(part, shift)
 
 
 def extract_features(
@@ -59,25 +56,21 @@ def extract_features(
     dataset: Dataset,
     *,
     part: str = "test",
-    shift: tuple[Any, NDArray[np.int64]] | None = None,
+    shift: Samples | None = None,
 ) -> NDArray[np.float32]:
     """Inputs of the last layer of a finished run, one row per sample.
 
     ``calibrators.ConfidNet`` and ``calibrators.TrustScore`` learn from it. Parameters are those of
     ``predict``.
     """
-    found = _Finished(run, dataset)
-    inputs, where, indices, _ = found.samples(part, shift)
-    if not hasattr(found.model, "features"):
-        rule = "must have a method features(x), the input of its last layer"
-        raise refuse("model", rule, f"got {type(found.model).__name__}", "Add it.")
-    return forward(found.model.features, inputs, where, indices, found.group, found.settings)
+    return FinishedRun(run, dataset).features(part, shift)
 
 
-class _Finished:
-    """The network of a finished run, and the samples it can predict."""
+class FinishedRun:
+    """The network of a finished run; for several parts or shifts it is loaded once."""
 
     def __init__(self, run: str | Path, dataset: Dataset, given: Any = None) -> None:
+        self.name = Path(run).name
         self.settings = read_run(run)
         options = {"seed": self.settings["seed"], **self.settings["split"]}
         self.dataset, self.split = split_dataset(dataset, **options)
@@ -94,8 +87,24 @@ class _Finished:
         network = network_for(dataset, self.settings, self.group.device, given)
         self.model: Any = load_weights(network, Path(run) / "weights.pt").eval()
 
-    def samples(
-        self, part: str, shift: tuple[Any, NDArray[np.int64]] | None
+    def predict(self, part: str = "test", shift: Samples | None = None) -> Predictions:
+        """Predictions on a part, or on other samples of the same kind."""
+        inputs, where, indices, labels = self._samples(part, shift)
+        logits = forward(self.model, inputs, where, indices, self.group, self.settings)
+        part = "shift" if shift else part
+        meta = {"run": self.name, "data": self.dataset.name, "part": part}
+        return Predictions(logits=logits, labels=labels, meta=meta)
+
+    def features(self, part: str = "test", shift: Samples | None = None) -> NDArray[np.float32]:
+        """Inputs of the last layer for a part, or for other samples of the same kind."""
+        inputs, where, indices, _ = self._samples(part, shift)
+        if not hasattr(self.model, "features"):
+            rule = "must have a method features(x), the input of its last layer"
+            raise refuse("model", rule, f"got {type(self.model).__name__}", "Add it.")
+        return forward(self.model.features, inputs, where, indices, self.group, self.settings)
+
+    def _samples(
+        self, part: str, shift: Samples | None
     ) -> tuple[Inputs, str, NDArray[np.int64], NDArray[np.int64]]:
         """Inputs, which of their parts, the numbers of the samples, and their labels."""
         check_choice("part", part, PARTS)
