@@ -112,7 +112,10 @@ no such folder. Run calibrant papers run … --out first.
 
 
 def collect(out: str | Path, folder: str | Path) -> dict[str, int]:
-    """Collect the finished runs of the papers in ``out``; gives the rows of each file written."""
+    """Collect the finished runs of the papers in ``out``; gives the rows of each file written.
+
+    They replace those of the same scale and data set that ``folder`` holds; all others are kept.
+    """
     folder, scale = Path(folder), scale_of(out)
     folder.mkdir(parents=True, exist_ok=True)
     runs: dict[str, Run] = {}
@@ -127,7 +130,7 @@ def collect(out: str | Path, folder: str | Path) -> dict[str, int]:
             for found in record_cells(results)
         ]
     rows = [{"run": key, "scale": scale, "record": record(run)} for key, run in runs.items()]
-    others, other_measures = _of_other_scales(folder, scale)
+    others, other_measures = _others(folder, scale, {run.data for run in runs.values()})
     written = {
         RUNS: pa.Table.from_pylist([*others, *rows], RUN_SCHEMA),
         DERIVED: pa.Table.from_pylist([*other_measures, *measures], DERIVED_SCHEMA),
@@ -151,11 +154,15 @@ def file_of(data: str) -> str:
     return f"{shown_data(data).replace(' of ', '-')}.parquet"
 
 
-def _of_other_scales(folder: Path, scale: str) -> tuple[list[Any], list[Any]]:
-    """The runs and derived measures of all other scales that a folder holds already."""
+def _others(folder: Path, scale: str, data: set[str]) -> tuple[list[Any], list[Any]]:
+    """Runs and derived measures that a folder holds of other scales and other data sets."""
     if not is_collected(folder):
         return [], []
-    runs = [row for row in _read(folder / RUNS, RUN_SCHEMA) if row["scale"] != scale]
+    runs = [
+        row
+        for row in _read(folder / RUNS, RUN_SCHEMA)
+        if row["scale"] != scale or json.loads(row["record"])["data"] not in data
+    ]
     keys = {row["run"] for row in runs}
     held = folder / DERIVED
     measures = _read(held, DERIVED_SCHEMA) if held.is_file() else []
