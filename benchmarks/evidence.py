@@ -28,6 +28,8 @@ PAGE = DOCS / "which.md"
 NAMES = {
     "features-cifar10": "CIFAR-10, head on features",
     "features-cifar100": "CIFAR-100, head on features",
+    "features-news20": "20 Newsgroups, head on word vectors",
+    "features-sst2": "SST-2, head on word vectors",
     "cifar10": "CIFAR-10, ResNet-8",
     "cifar100": "CIFAR-100, ResNet-8",
     "news20": "20 Newsgroups, 1D-CNN",

@@ -22,6 +22,7 @@ from evidence import FOLDER, KINDS, NAMES, NATURAL, Values, judged_networks, spr
 CORRUPTED = [f"generated/{kind}/{level}" for kind in KINDS for level in range(1, 6)]
 CE = "cross_entropy"
 IMAGES = ("features-cifar10", "features-cifar100", "cifar10")
+SHOWN = (*IMAGES, "features-news20", "features-sst2")
 HEADS = "features/cifar10/"
 SHIFTED = {
     "corrupted": {
@@ -207,7 +208,7 @@ def advice() -> str:
             "–",
             "`temperature`",
             f"ECE in points, after minus before: {ece.count} pretrained networks {ece.shown(1)}; "
-            f"{on(IMAGES, 'ece', ts, plain, 1, 100)}; no predicted class changes",
+            f"{on(SHOWN, 'ece', ts, plain, 1, 100)}; no predicted class changes",
         ],
         [
             "a trained network, thousands of labelled samples",
@@ -217,7 +218,7 @@ def advice() -> str:
             f"NLL of `structured_matrix` minus `temperature`: {matrix.shown(4)} on {matrix.count} "
             f"pretrained networks; accuracy {accuracy.shown(2)} points. NLL of "
             f"`structured_vector` minus `temperature` for cross-entropy: "
-            f"{on(IMAGES, 'nll', (CE, 'SVS'), ts, 3)}",
+            f"{on(SHOWN, 'nll', (CE, 'SVS'), ts, 3)}",
         ],
         [
             "you train, and can calibrate afterwards",
@@ -226,14 +227,14 @@ def advice() -> str:
             f"after temperature scaling no loss has a lower NLL than cross-entropy on more than "
             f"{most_wins()} of our {len(NAMES)} sets of runs "
             f"([below](#compare-losses-after-calibration)). Label smoothing minus cross-entropy, "
-            f"NLL after TS: {on(IMAGES, 'nll', ('label_smoothing', 'TS'), ts, 3)}",
+            f"NLL after TS: {on(SHOWN, 'nll', ('label_smoothing', 'TS'), ts, 3)}",
         ],
         [
             "you train, and cannot calibrate afterwards",
             "`focal:gamma=3` or mixup; measure it",
             "none",
             f"ECE in points minus cross-entropy, focal loss: "
-            f"{on((*IMAGES, 'sst2'), 'ece', ('focal', 'none'), plain, 1, 100)}; mixup: "
+            f"{on((*SHOWN, 'sst2'), 'ece', ('focal', 'none'), plain, 1, 100)}; mixup: "
             f"{on(IMAGES, 'ece', ('mixup', 'none'), plain, 1, 100)}; cross-entropy with "
             f"`soft_binned_ece`: "
             f"{on(IMAGES, 'ece', (f'{CE} + soft_binned_ece', 'none'), plain, 1, 100)}",
@@ -338,13 +339,15 @@ def shifted() -> str:
 def memorised() -> str:
     """The largest training error of the heads, by data set."""
     texts = []
-    for data in ("features-cifar10", "features-cifar100"):
+    for data in (name for name in NAMES if name.startswith("features-")):
         errors = training_errors(data)
         worst = max(errors, key=lambda loss: errors[loss])
-        texts.append(f"{NAMES[data]} {100 * errors[worst]:.1f} % (`{worst}`)")
+        plain, largest = 100 * errors[CE], 100 * errors[worst]
+        texts.append(f"{NAMES[data]} {plain:.1f} % and {largest:.1f} % (`{worst}`)")
     return (
-        "Training error in the last epoch, mean over seeds, of the loss with the largest, of the "
-        f"losses of mukhoti2020 and singh2021 without mixup: {'; '.join(texts)}."
+        "Training error of the heads in the last epoch, mean over seeds, of cross-entropy, and of "
+        "the loss with the largest among those of mukhoti2020, singh2021 and, on texts, wang2021, "
+        f"without mixup: {'; '.join(texts)}."
     )
 
 

@@ -34,7 +34,7 @@ RECOMMENDED = {
 
 
 def choose(paths: list[str], out: str) -> None:
-    """Write the choice for each data set."""
+    """Write the choice for each data set; those for other data sets are kept."""
     rows = []
     for path in paths:
         study = Study.load(path)
@@ -44,8 +44,18 @@ def choose(paths: list[str], out: str) -> None:
         for choice in select(replace(study, runs=runs, evaluation=evaluation), out):
             rows.append((choice.best.data, choice.best.objective, choice.best.calibrator))
             print(choice)
+    again = {data for data, *_ in rows}
+    kept = [tuple(row.values()) for row in chosen() if row["data"] not in again]
     with OUT.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows])
+        csv.writer(file, lineterminator="\n").writerows([COLUMNS, *kept, *rows])
+
+
+def chosen() -> list[dict[str, str]]:
+    """The choices written before."""
+    if not OUT.exists():
+        return []
+    with OUT.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def held_out(v: Values, loss: str, calibrator: str, metric: str) -> dict[object, float]:
@@ -56,12 +66,8 @@ def held_out(v: Values, loss: str, calibrator: str, metric: str) -> dict[object,
 
 def table() -> str:
     """NLL and ECE of the chosen pair minus those of each recommendation."""
-    if not OUT.exists():
-        return "Not chosen yet."
     rows = []
-    with OUT.open(encoding="utf-8", newline="") as file:
-        chosen = list(csv.DictReader(file))
-    for row in chosen:
+    for row in chosen():
         data = file_of(row["data"]).removesuffix(".parquet")
         v, mine = values_of(data), (row["objective"], row["calibrator"])
         for paper, theirs in RECOMMENDED.items():

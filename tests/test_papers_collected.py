@@ -120,23 +120,25 @@ def test_collected_results_give_the_same_evidence(
 def test_scales_are_collected_side_by_side(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Collecting one scale leaves what a folder has of another."""
+    """Collecting leaves what a folder has of another scale, and of other data."""
     from calibrant.papers import _collected, _evidence
 
     monkeypatch.setattr(_collected, "paper_at", _evidence.paper_at)
     monkeypatch.setattr(_collected, "scale_of", lambda _: "smoke")
     run = Run("digits", "mlp", "brier", 7, {"name": "quick"})
     row = {"run": run.key, "scale": "cpu", "record": record(run)}
+    elsewhere = replace(run, data="features/wine/wine.npz")
+    same_scale = {"run": elsewhere.key, "scale": "smoke", "record": record(elsewhere)}
     measure = {"paper": "wang2021", "run": run.key, "metric": "m", "method": "brier"}
     other = {**measure, "calibrator": "none", "part": "test", "value": 0.5}
-    pq.write_table(pa.Table.from_pylist([row], RUN_SCHEMA), tmp_path / RUNS)
+    pq.write_table(pa.Table.from_pylist([row, same_scale], RUN_SCHEMA), tmp_path / RUNS)
     pq.write_table(pa.Table.from_pylist([other], DERIVED_SCHEMA), tmp_path / DERIVED)
     collect(folder, tmp_path)
     rows = collect(folder, tmp_path)  # again: its own rows are replaced, not repeated
     runs, measures = (pq.read_table(tmp_path / name).to_pylist() for name in (RUNS, DERIVED))
-    assert runs[0] == row
+    assert runs[:2] == [row, same_scale]
     assert measures[0] == other
-    assert {found["scale"] for found in runs[1:]} == {"smoke"}
+    assert {found["scale"] for found in runs[2:]} == {"smoke"}
     assert len({found["run"] for found in runs}) == len(runs) == rows[RUNS]
 
 

@@ -65,7 +65,7 @@ _SWEEPS = {
 def record_cells(results: Results) -> Iterator[Found]:
     """Every measurement of the records of a paper's runs; runs that kept none give none."""
     measures = {
-        "wang2021": (_few_samples, _by_validation_size, _max_logits, _optimal_ece),
+        "wang2021": (_few_samples, _by_validation_size, _max_logits, _optimal_ece, _memorised),
         "mukhoti2020": (_during_training, _memorised),
         "singh2021": (_bins,),
         "loss_report": (_fluctuation,),
