@@ -23,19 +23,18 @@ CORRUPTED = [f"generated/{kind}/{level}" for kind in KINDS for level in range(1,
 CE = "cross_entropy"
 IMAGES = ("features-cifar10", "features-cifar100", "cifar10")
 SHOWN = (*IMAGES, "features-news20", "features-sst2")
-HEADS = "features/cifar10/"
+HEADS_CORRUPTED = ("gaussian_noise-3", "contrast-3", "motion_blur-3", "gaussian_noise-5")
 SHIFTED = {
     "corrupted": {
-        "features-cifar10": [
-            f"{HEADS}generated-{kind}-3.npz"
-            for kind in ("gaussian_noise", "contrast", "motion_blur")
-        ],
-        "features-cifar100": [
-            f"features/cifar100/generated-gaussian_noise-{level}.npz" for level in (3, 5)
-        ],
+        **{
+            f"features-{data}": [
+                f"features/{data}/generated-{kind}.npz" for kind in HEADS_CORRUPTED
+            ]
+            for data in ("cifar10", "cifar100")
+        },
         "cifar10": CORRUPTED,
     },
-    "natural": {"features-cifar10": [f"{HEADS}{NATURAL}"], "cifar10": [NATURAL]},
+    "natural": {"features-cifar10": [f"features/cifar10/{NATURAL}"], "cifar10": [NATURAL]},
 }
 
 

@@ -36,18 +36,29 @@ RECOMMENDED = {
 def choose(paths: list[str], out: str) -> None:
     """Write the choice for each data set; those for other data sets are kept."""
     rows = []
-    for path in paths:
-        study = Study.load(path)
-        runs = tuple(run for run in study.runs if run.seed < CHOSEN_ON)
-        calibrators = {k: v for k, v in study.evaluation.calibrators.items() if k in USED}
-        evaluation = replace(study.evaluation, calibrators=calibrators)
-        for choice in select(replace(study, runs=runs, evaluation=evaluation), out):
+    for study in by_data([Study.load(path) for path in paths]):
+        for choice in select(study, out):
             rows.append((choice.best.data, choice.best.objective, choice.best.calibrator))
             print(choice)
     again = {data for data, *_ in rows}
     kept = [tuple(row.values()) for row in chosen() if row["data"] not in again]
     with OUT.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([COLUMNS, *kept, *rows])
+
+
+def by_data(studies: list[Study]) -> list[Study]:
+    """One study per data set, of all losses and of the calibrators to choose from."""
+    found: dict[str, Study] = {}
+    for study in studies:
+        data = study.runs[0].data
+        runs = [*(found[data].runs if data in found else ()), *study.runs]
+        kept = {run.key: run for run in runs if run.seed < CHOSEN_ON}
+        calibrators = {k: v for k, v in study.evaluation.calibrators.items() if k in USED}
+        if data in found:
+            calibrators = {**found[data].evaluation.calibrators, **calibrators}
+        evaluation = replace(study.evaluation, calibrators=calibrators)
+        found[data] = replace(study, runs=tuple(kept.values()), evaluation=evaluation)
+    return list(found.values())
 
 
 def chosen() -> list[dict[str, str]]:
