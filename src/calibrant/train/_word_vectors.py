@@ -64,8 +64,8 @@ def load_texts(name: str, vectors: str, folder: str | Path | None = None) -> Dat
     dataset = load(name, folder=folder, vectors=vectors, **options)
     if kind == "tokens":
         return dataset
-    rows = {part: _leaves(getattr(dataset, part)) for part in ("x_train", "x_test")}
-    return replace(dataset, kind="tokens", **rows)
+    train, test = _leaves(dataset.x_train), _leaves(dataset.x_test)
+    return replace(dataset, kind="tokens", x_train=train, x_test=test)
 
 
 def _leaves(trees: Trees) -> NDArray[np.int64]:
