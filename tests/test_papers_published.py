@@ -573,7 +573,7 @@ def test_misspelt_names() -> None:
         published("wang2021", "C.1")
     with pytest.raises(InputError, match="Did you mean 'karandikar2021'"):
         citation("karandikar")
-    with pytest.raises(InputError, match="paper with published tables"):
+    with pytest.raises(InputError, match="paper with a table"):
         published("loss_report", "table1")
 
 
