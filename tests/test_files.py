@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import math
@@ -96,6 +97,19 @@ def test_fortran_order_survives(tmp_path: Path) -> None:
     z, labels = draw(20, 3)
     np.savez(tmp_path / "p.npz", logits=np.asfortranarray(z), labels=labels)
     np.testing.assert_array_equal(Predictions.load(tmp_path / "p.npz").logits, z)
+
+
+def test_reading_parquet_keeps_nothing(tmp_path: Path) -> None:
+    p = Predictions(logits=draw(50, 3)[0], labels=draw(50, 3)[1])
+    p.save(tmp_path / "p.parquet")
+    load(tmp_path / "p.parquet")
+    gc.collect()
+    before = pa.total_allocated_bytes()
+    for _ in range(5):
+        load(tmp_path / "p.parquet")
+        streaming.accumulate_parquet([tmp_path / "p.parquet"])
+    gc.collect()
+    assert pa.total_allocated_bytes() == before
 
 
 def test_parquet_list_columns_and_names(tmp_path: Path) -> None:

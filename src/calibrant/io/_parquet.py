@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,26 +82,29 @@ def parquet_chunks(metadata: Any) -> list[Any]:
     """
     import pyarrow.parquet as pq
 
-    with (
-        suppress(_NothingToRead),
-        pq.ParquetFile(_NoData(), metadata=metadata, pre_buffer=True) as file,
-    ):
-        file.read(use_threads=False)
+    nothing = _NoData()
+    try:
+        with pq.ParquetFile(nothing, metadata=metadata, pre_buffer=True) as file:
+            file.read(use_threads=False)
+    except OSError:
+        if not nothing.was_read:
+            raise
     groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
     return [group.column(k) for group in groups for k in range(group.num_columns)]
 
 
-class _NothingToRead(Exception):
-    """Reading was about to begin."""
-
-
 class _NoData(io.RawIOBase):
-    """A file of any size that can be opened but not read."""
+    """A file of any size that ends wherever it is read.
+
+    Its ``read`` raises nothing: PyArrow would keep the exception, and with it all that its
+    traceback refers to, for as long as the process runs.
+    """
 
     SIZE = 1 << 62
 
     def __init__(self) -> None:
         self._place = 0
+        self.was_read = False
 
     def readable(self) -> bool:
         return True
@@ -118,7 +121,8 @@ class _NoData(io.RawIOBase):
         return self._place
 
     def read(self, _size: int = -1, /) -> bytes:
-        raise _NothingToRead
+        self.was_read = True
+        return b""
 
 
 def write_parquet(path: Path, columns: Columns) -> None:
