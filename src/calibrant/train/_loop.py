@@ -107,7 +107,7 @@ def train(  # noqa: PLR0913
         Whether to record a training history on test samples.
     telemetry_samples
         Number of test samples that every epoch is recorded on: one fixed, stratified subset. All,
-        if they are at most 15 % as many as the training samples (a tenth of the time) or 500.
+        if they are at most a quarter as many as the training samples (a tenth of the time) or 500.
     precision
         "bf16", "fp32", or "auto" for the faster one on this machine.
     compiled

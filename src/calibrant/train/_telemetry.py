@@ -27,8 +27,8 @@ from calibrant._core.checks import CalibrationWarning, check_count
 from calibrant.calibrators import TemperatureScaling
 from calibrant.predictions import Confidences, Predictions
 
-# A record of 15 % as many samples as are trained on takes less than a tenth of an epoch.
-AFFORDABLE, LEAST = 0.15, 500
+# A record of a quarter as many samples as are trained on takes less than a tenth of an epoch.
+AFFORDABLE, LEAST = 0.25, 500
 
 
 class TrainingRecord:
@@ -76,8 +76,8 @@ def subset_size(asked: int | None, test: int, trained: int) -> int:
 
     It depends on counts and not on measured times, so that the same run has the same history.
 
-    >>> subset_size(None, 5_000, 45_000), subset_size(None, 10_000, 45_000)
-    (5000, 6750)
+    >>> subset_size(None, 10_000, 45_000), subset_size(None, 25_000, 45_000)
+    (10000, 11250)
     >>> subset_size(2_000, 10_000, 45_000)
     2000
     """
