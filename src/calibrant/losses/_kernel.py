@@ -63,7 +63,7 @@ def mmce(
     """
     c, a, valid = top_of_ranks(logits, labels, ignore_index, gather=gather)
     count = c.numel() if valid is None else valid.sum().clamp_min(1)
-    return _energy((a - c) * (1 if valid is None else valid) / count, c, width, root=root)
+    return _energy(counted(a - c, valid) / count, c, width, root=root)
 
 
 def mmce_weighted(
@@ -147,18 +147,15 @@ def _fields(residual: Tensor, confidence: Tensor, width: float) -> tuple[Tensor,
     r_j exp(c_j / w), taken at i. Running upwards its last terms are the largest, so it loses
     nothing to rounding.
     """
-    c, order = confidence.sort()
-    r = residual[order]
-    grow = (c / width).exp()
-    none = r.new_zeros(1)
-    up = torch.cat([none, (r * grow).cumsum(0)])
-    down = torch.cat([(r / grow).flip(0).cumsum(0).flip(0), none])
-    so_far = torch.cat([none, r.cumsum(0)])
-    places = c.detach()
-    first = torch.searchsorted(places, places)  # of the samples equal to i
-    behind = torch.searchsorted(places, places, right=True)
+    place = confidence.detach()
+    rising, order = place.sort()
+    grow = (confidence / width).exp()
+    none = residual.new_zeros(1)
+    up = torch.cat([none, (residual * grow)[order].cumsum(0)])
+    down = torch.cat([(residual / grow)[order].flip(0).cumsum(0).flip(0), none])
+    so_far = torch.cat([none, residual[order].cumsum(0)])
+    first = torch.searchsorted(rising, place)  # of the samples equal to i
+    behind = torch.searchsorted(rising, place, right=True)
     below, above = up[first] / grow, down[behind] * grow
     equal = so_far[behind] - so_far[first]
-    back = torch.empty_like(order)
-    back[order] = torch.arange(order.numel(), device=order.device)
-    return (below + above + equal)[back], ((above - below) / width)[back]
+    return below + above + equal, (above - below) / width

@@ -1,6 +1,6 @@
 """Losses of the probability given to the true class: cross-entropy and the focal family.
 
-Each is a function of log p of the true class. With soft targets t it is the mean of that function
+Each is a function of -log p of the true class. With soft targets t it is the mean of that function
 over the classes, weighted by t; so a one-hot target and a class number give the same value.
 """
 
@@ -59,7 +59,7 @@ def cross_entropy(
     >>> cross_entropy(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
     tensor([0.1269])
     """
-    return _expected(lambda log_p: -log_p, logits, labels, class_weights, ignore_index)
+    return _expected(lambda nll: nll, logits, labels, class_weights, ignore_index)
 
 
 def label_smoothing(
@@ -164,7 +164,7 @@ def focal(
     """
     gamma = check_at_least("gamma", gamma, 0, example=3)
     return _expected(
-        lambda log_p: focal_power(-torch.expm1(log_p), gamma) * -log_p,
+        lambda nll: focal_power(-torch.expm1(-nll), gamma) * nll,
         logits,
         labels,
         class_weights,
@@ -217,10 +217,10 @@ def sample_dependent_focal(
     high = check_at_least("gamma_high", gamma_high, 0, example=3)
     check_at_least("threshold", threshold, 0, example=0.2)
 
-    def loss(log_p: Tensor) -> Tensor:
-        miss = -torch.expm1(log_p)
+    def loss(nll: Tensor) -> Tensor:
+        miss = -torch.expm1(-nll)
         weight = torch.where(miss > 1 - threshold, focal_power(miss, low), focal_power(miss, high))
-        return weight * -log_p
+        return weight * nll
 
     return _expected(loss, logits, labels, class_weights, ignore_index)
 
@@ -256,7 +256,7 @@ def inverse_focal(
     """
     gamma = check_at_least("gamma", gamma, 0, example=2)
     return _expected(
-        lambda log_p: (1 + log_p.exp()) ** gamma * -log_p,
+        lambda nll: (1 + (-nll).exp()) ** gamma * nll,
         logits,
         labels,
         class_weights,
@@ -332,13 +332,13 @@ def _expected(
     class_weights: ClassWeights,
     ignore_index: int | None,
 ) -> Tensor:
-    """Mean of ``loss(log p_k)`` over the target's classes, one value per sample."""
+    """Mean of ``loss(-log p_k)`` over the target's classes, one value per sample."""
     batch = check_batch(logits, labels, ignore_index)
     if batch.soft:
-        return weighted(loss(F.log_softmax(batch.logits, 1)), batch, class_weights)
+        return weighted(loss(-F.log_softmax(batch.logits, 1)), batch, class_weights)
     # PyTorch's cross-entropy is log_softmax and the choice of the true class in one.
-    log_p = -F.cross_entropy(batch.logits, batch.labels, reduction="none", ignore_index=NO_LABEL)
-    return weighted(loss(log_p), batch, class_weights)
+    nll = F.cross_entropy(batch.logits, batch.labels, reduction="none", ignore_index=NO_LABEL)
+    return weighted(loss(nll), batch, class_weights)
 
 
 def weighted(values: Tensor, batch: Batch, class_weights: ClassWeights) -> Tensor:

@@ -64,53 +64,53 @@ class _Summary(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        log_p, p, entropy = _probabilities(logits)
+        log_p, p, negative = _probabilities(logits)
         confidence, predicted = p.max(1)
-        ctx.save_for_backward(logits, predicted, log_p, p, entropy, confidence)
+        ctx.save_for_backward(logits, predicted, log_p, p, negative, confidence)
         ctx.mark_non_differentiable(predicted)
-        return confidence, entropy, predicted
+        return confidence, -negative, predicted
 
     @staticmethod
     def backward(ctx: Any, by_confidence: Tensor, by_entropy: Tensor, _: Tensor) -> Tensor:
         logits, predicted, *known = ctx.saved_tensors
         top_class = predicted.unsqueeze(1)
         if torch.is_grad_enabled():  # the gradient is itself differentiated
-            log_p, p, entropy = _probabilities(logits)
+            log_p, p, negative = _probabilities(logits)
             confidence = p.gather(1, top_class).squeeze(1)
         else:
-            log_p, p, entropy, confidence = known
+            log_p, p, negative, confidence = known
         pull = by_confidence * confidence
-        offset = torch.addcmul(pull, by_entropy, entropy).neg_().unsqueeze(1)
+        offset = torch.addcmul(-pull, by_entropy, negative).unsqueeze(1)
         by_logits = torch.addcmul(offset, log_p, by_entropy.unsqueeze(1), value=-1).mul_(p)
         return by_logits.scatter_add_(1, top_class, pull.unsqueeze(1))
 
 
-class _Entropy(torch.autograd.Function):
-    """Entropy in nats of (N, K, …) logits, with its gradient -p (log p + H)."""
+class _NegativeEntropy(torch.autograd.Function):
+    """Negative entropy S in nats of (N, K, …) logits, with its gradient p (log p - S)."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor) -> Tensor:
-        log_p, p, entropy = _probabilities(logits)
-        ctx.save_for_backward(logits, log_p, p, entropy)
-        return entropy
+        log_p, p, value = _probabilities(logits)
+        ctx.save_for_backward(logits, log_p, p, value)
+        return value
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         logits, *known = ctx.saved_tensors
         # Differentiable, where the gradient is itself differentiated.
-        log_p, p, entropy = _probabilities(logits) if torch.is_grad_enabled() else known
-        shifted: Tensor = log_p + entropy.unsqueeze(1)
-        return shifted.mul_(p).mul_(-gradient.unsqueeze(1))
+        log_p, p, value = _probabilities(logits) if torch.is_grad_enabled() else known
+        shifted: Tensor = log_p - value.unsqueeze(1)
+        return shifted.mul_(p).mul_(gradient.unsqueeze(1))
 
 
 def _probabilities(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-probabilities, probabilities and entropy."""
+    """Log-probabilities, probabilities and negative entropy."""
     log_p = logits.log_softmax(1)
     p = log_p.exp()
-    return log_p, p, (p * log_p).sum(1).neg_()  # not vecdot, which autocast narrows
+    return log_p, p, (p * log_p).sum(1)  # not vecdot, which autocast narrows
 
 
-def entropy_of(logits: Tensor) -> Tensor:
-    """Entropy of the softmax in nats, one value per sample."""
-    entropy: Tensor = _Entropy.apply(logits)  # type: ignore[no-untyped-call]
-    return entropy
+def negative_entropy_of(logits: Tensor) -> Tensor:
+    """Negative entropy of the softmax in nats, one value per sample."""
+    value: Tensor = _NegativeEntropy.apply(logits)  # type: ignore[no-untyped-call]
+    return value

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from calibrant._core.checks import check_at_least, check_norm
 from calibrant.losses._batch import check_batch, counted
-from calibrant.losses._outputs import entropy_of
+from calibrant.losses._outputs import negative_entropy_of
 
 
 def logit_norm(
@@ -70,7 +70,7 @@ def negative_entropy(logits: Tensor, labels: Tensor, *, ignore_index: int | None
     tensor([-0.6931])
     """
     batch = check_batch(logits, labels, ignore_index)
-    return counted(-entropy_of(batch.logits), batch.valid)
+    return counted(negative_entropy_of(batch.logits), batch.valid)
 
 
 def margin_smoothing(

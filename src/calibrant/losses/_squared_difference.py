@@ -50,16 +50,16 @@ def esd(
     residual = (a - c) * counts
     n = counts.sum()
     others = (n - 1).clamp_min(1)
-    mean, square = (_up_to_each(c, r) - r for r in (residual, residual**2))
-    mean, square = mean / others, square / others
+    both = torch.stack([residual, residual**2])
+    mean, square = ((_up_to_each(c, both) - both) / others).unbind()
     variance = (square - mean**2) / (n - 2).clamp_min(1)  # of the mean: s² / (N - 1)
     total = ((mean**2 - variance) * counts).sum() / n.clamp_min(1)
     return total.where(n >= MIN_SAMPLES, total * 0)
 
 
 def _up_to_each(place: Tensor, values: Tensor) -> Tensor:
-    """For each sample, the sum of ``values`` over samples whose place is at most its own."""
+    """For each sample, the sums along each row of ``values`` up to and with its place."""
     rising, order = place.detach().sort()
-    running = values[order].cumsum(0)
+    running = values[:, order].cumsum(1)
     last = torch.searchsorted(rising, place.detach(), right=True) - 1
-    return running[last]
+    return running[:, last]
