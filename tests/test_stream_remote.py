@@ -229,7 +229,7 @@ def test_ray_data_aggregate(tmp_path: Path) -> None:
     code = (
         "import sys, json, ray, calibrant\n"
         "from calibrant.ray_data import CalibrationAggregate as Aggregate\n"
-        "ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)\n"
+        'ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)\n'
         "data = ray.data.read_parquet(sys.argv[1]).repartition(7)\n"
         "print(json.dumps(data.aggregate(Aggregate(intervals=False))))\n"
     )
