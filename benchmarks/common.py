@@ -14,6 +14,8 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 BENCHMARKS = DOCS / "benchmarks.md"
 ROUNDS = 7
+# An installed package has its bytecode: new processes are not to compile ours every time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 PEERS = ("netcal", "torchmetrics", "probmetrics", "uncertainty-calibration")
 
 

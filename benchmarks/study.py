@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 import time
+from functools import partial
 
 import numpy as np
 
@@ -12,7 +15,7 @@ from calibrant.metrics import METRICS
 from calibrant.results import Store
 from calibrant.study import Local, Study, run_study
 from calibrant.study._execute import evaluate
-from common import BENCHMARKS, fill, machine, table
+from common import BENCHMARKS, best, fill, machine, table
 
 SEEDS = 5
 RUNS = 2 * SEEDS  # each with two losses
@@ -73,6 +76,12 @@ def evaluation() -> float:
     return seconds
 
 
+def importing() -> float:
+    """Seconds of PyTorch's import in a new process, which a worker cannot do without."""
+    command = [sys.executable, "-c", "import torch"]
+    return best({"torch": partial(subprocess.run, command, check=True)}, rounds=5)["torch"]
+
+
 def main() -> None:
     one, trained, beside = timed(1, SEEDS)
     two, _, _ = timed(2, SEEDS)
@@ -87,6 +96,7 @@ def main() -> None:
         ),
         ("… of which: evaluating and writing a run", f"{1e3 * beside:.0f} ms", ""),
         ("… of which: starting the workers, once", f"{start:.1f} s", "< 1 s"),
+        ("… of which: a new Python that imports torch", f"{importing():.1f} s", ""),
         (
             "extrapolated to 20 runs of one minute",
             f"{100 * (20 * beside + start) / 1200:.2f} %",

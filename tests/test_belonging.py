@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from calibrant import Confidences, InputError, Predictions, load
-from calibrant.calibrators import CrossFitted, TemperatureScaling, select_calibrator
+from calibrant.calibrators import CrossFitted, TemperatureScaling, VectorScaling, select_calibrator
 
 RNG = np.random.default_rng(0)
 N = 60
@@ -117,6 +117,22 @@ def test_weights_reach_the_fit() -> None:
     rows = np.repeat(np.arange(N), weights.astype(int))
     repeated = TemperatureScaling().fit(Predictions(logits=Z[rows], labels=Y[rows]))
     assert weighted.temperature_ == pytest.approx(repeated.temperature_, rel=1e-5)
+
+
+def test_stored_weights_are_ratios_and_those_of_a_fit_repetitions() -> None:
+    """Told apart by a penalty, which is worth a fixed number of samples."""
+    weights = np.array([1.0, 3.0] * 30)
+
+    def fitted(factor: float) -> np.ndarray:
+        p = Predictions(logits=Z, labels=Y, weights=factor * weights)
+        return VectorScaling(strength=0.1).fit(p).transform(p).probs
+
+    def repeated(factor: float) -> np.ndarray:
+        p = Predictions(logits=Z, labels=Y)
+        return VectorScaling(strength=0.1).fit(p, weights=factor * weights).transform(p).probs
+
+    assert (fitted(1) == fitted(4)).all()
+    assert np.abs(repeated(1) - repeated(4)).max() > 1e-4
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import io
 import json
 import os
@@ -21,7 +22,7 @@ import pytest
 from typer.main import get_command
 
 from calibrant import Confidences, Predictions, load_calibrator, measure, metrics
-from calibrant.cli import _common, app
+from calibrant.cli import PARTS, _common, app, application
 from calibrant.cli._calibration import calibrate_files
 from tests.command import Done, call
 from tests.conftest import CASES, draw
@@ -56,6 +57,48 @@ def run_alone(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[
 def saved(tmp_path: Path, predictions: Predictions) -> Path:
     predictions.save(tmp_path / "p.npz")
     return tmp_path / "p.npz"
+
+
+LOADED = """
+import sys
+from calibrant.cli import main
+try:
+    main()
+finally:
+    unwanted = ("pydantic", "rich.console", "scipy", "torch", "calibrant.cli._study")
+    print([name for name in unwanted if name in sys.modules], file=sys.stderr)
+"""
+
+
+def test_measuring_loads_what_it_needs(saved: Path) -> None:
+    """Typer loads pydantic to convert values, and the modules of other commands load Rich."""
+    line = [
+        sys.executable,
+        "-c",
+        LOADED,
+        "measure",
+        str(saved),
+        "--metrics",
+        "ece",
+        "--no-intervals",
+    ]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert (done.returncode, done.stderr) == (0, "[]\n")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_module_of_a_command_is_known(part: str) -> None:
+    commands = get_command(importlib.import_module(f"calibrant.cli.{part}").app)
+    names = list(getattr(commands, "commands", {commands.name: commands}))
+    assert tuple(names) == PARTS[part]
+    assert list(get_command(application(names[0])).commands) == names
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--bins", "ten"), ("--binning", "depth"), ("--level", "high"), ("--seed", "")]
+)
+def test_values_that_need_conversion_are_converted(saved: Path, arguments: tuple[str, str]) -> None:
+    assert f"Invalid value for '{arguments[0]}'" in run("measure", saved, *arguments, code=2).stderr
 
 
 def test_every_command_has_help_and_a_place_in_the_docs() -> None:

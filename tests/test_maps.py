@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -94,6 +96,24 @@ def test_the_clusters_of_a_stream_of_maps_are_its_images() -> None:
     assert resampled is not None
     assert resampled.units == 6
     assert resampled.bin_count[0].sum() == (truth != IGNORED).sum()
+
+
+def test_images_of_different_records_are_different_clusters() -> None:
+    """Each record of maps counts its images from 0; parts of one record have the same images."""
+    z, truth = maps(20, 20, count=6)
+    whole = Predictions(logits=z, labels=truth, ignore_index=IGNORED)
+    records = [
+        Predictions(logits=z[some], labels=truth[some], ignore_index=IGNORED)
+        for some in ([0, 1], [2, 3, 4], [5])
+    ]
+    halves = [whole.take(np.arange(len(whole)) % 2 == part) for part in (0, 1)]
+    for batches in (records, pickle.loads(pickle.dumps(records)), halves, [whole]):
+        stream = Accumulator(num_classes=K)
+        for batch in batches:
+            stream.update(batch)
+        resampled = stream.streamed().resampled
+        assert resampled is not None
+        assert resampled.units == 6
 
 
 def test_each_image_on_its_own() -> None:

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from calibrant import Confidences, InputError, Predictions, compare, measure, metrics
 from calibrant._core.checks import CalibrationWarning
 from calibrant._core.formatting import show
-from calibrant.calibrators import TemperatureScaling
+from calibrant.calibrators import CALIBRATORS, UNCALIBRATED, TemperatureScaling
 from calibrant.cli import app
 from calibrant.examples import EXAMPLES, load_example
 from calibrant.inference import CalibrationTest, ece_test
@@ -46,7 +46,7 @@ from calibrant.report._tempered import (
     reach_for,
     series_of,
 )
-from calibrant.report._verdict import Verdict, gap_interval, verdict_of
+from calibrant.report._verdict import TITLES, Verdict, gap_interval, verdict_of
 from calibrant.results import Store, read_all
 from calibrant.study import Study, findings
 from tests.conftest import CASES, draw
@@ -233,6 +233,12 @@ def test_a_change_that_may_be_chance_is_called_so() -> None:
         ).answers
     )
     assert ("N is too small" in answers.get("What does it gain?", "")) == bool(unsure)
+
+
+def test_every_calibrator_has_a_title() -> None:
+    """Names in code break across the lines of a table."""
+    assert set(TITLES) == {UNCALIBRATED, *CALIBRATORS}
+    assert not any("_" in title for title in TITLES.values())
 
 
 # --- samples as functions of the temperature ---------------------------------------------------

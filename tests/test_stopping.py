@@ -35,6 +35,7 @@ from tests.test_study import tiny, toml, values
 
 LONG = {"recipe": {"name": "quick", "epochs": 4000}}
 SENTENCE = "Stopped: {}. Run the same command to continue.\n"
+LABELS = np.arange(60) % 3
 EARLY = "Stopped. Run the same command again.\n"  # before the study is read
 
 
@@ -292,10 +293,34 @@ def test_a_program_gets_its_keyboard_interrupt(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("out/failed/*"))
 
 
+# --- a system that is no Unix -------------------------------------------------------------------
+
+NO_UNIX = """
+import os, signal, sys
+for name in ("SIGHUP", "SIGKILL", "SIGPIPE", "pthread_sigmask"):
+    delattr(signal, name)
+for name in ("fork", "register_at_fork", "killpg", "setpgid"):
+    delattr(os, name)
+sys.modules |= dict.fromkeys(("fcntl", "resource"))  # cannot be imported
+from calibrant.cli import main
+sys.argv = ["calibrant", *sys.argv[1:]]
+main()
+"""
+
+
+def test_measuring_needs_no_unix(tmp_path: Path) -> None:
+    """Windows lacks these names; the package is imported and a file measured all the same."""
+    path = tmp_path / "p.npz"
+    calibrant.Predictions(probs=np.eye(3)[LABELS], labels=LABELS).save(path)
+    line = [sys.executable, "-c", NO_UNIX, "measure", str(path), "--no-intervals"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "100.00 %" in done.stdout
+
+
 # --- a reader that is gone, as in "| head -1" -------------------------------------------------
 
 READER_GONE = 128 + signal.SIGPIPE
-LABELS = np.arange(60) % 3
 
 
 def into(write: int, line: list[str]) -> tuple[int, str]:

@@ -207,6 +207,7 @@ def test_a_wrong_address_on_the_command_line(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("calibrant: address must be that of a running Ray cluster; got")
     assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
 
 
 class _FakeRay:

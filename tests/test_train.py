@@ -141,6 +141,50 @@ def test_schedules() -> None:
     np.testing.assert_allclose([warm.rate(p) for p in (0, 0.1, 0.2, 0.9)], [0, 0.5, 1, 1])
 
 
+OPTIMISERS = {
+    "sgd": partial(torch.optim.SGD, momentum=0.9, nesterov=True),
+    "adamw": torch.optim.AdamW,
+    "adagrad": torch.optim.Adagrad,
+}
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_optimisers_are_those_of_pytorch(name: str) -> None:
+    """Bit for bit, their state included; saved and loaded after two steps."""
+
+    def steps(optimiser: Any, weight: torch.nn.Parameter, first: int, last: int) -> None:
+        for step in range(first, last):
+            optimiser.zero_grad()
+            (weight**2).sum().mul(step + 1).backward()
+            optimiser.step()
+
+    recipe = Recipe(optimizer=name, momentum=0.9, nesterov=True, weight_decay=0.01)
+    weight, again, twin = (torch.nn.Parameter(torch.linspace(-1, 2, 7)) for _ in range(3))
+    ours, loaded = recipe.make_optimizer([weight]), recipe.make_optimizer([again])
+    theirs = OPTIMISERS[name]([twin], recipe.learning_rate, weight_decay=0.01)
+    steps(ours, weight, 0, 2)
+    steps(theirs, twin, 0, 4)
+    again.data.copy_(weight.data)
+    loaded.load_state_dict(ours.state_dict())
+    steps(loaded, again, 2, 4)
+    assert torch.equal(again, twin)
+    assert str(loaded.state_dict()) == str(theirs.state_dict())
+
+
+def test_training_loads_no_compiler() -> None:
+    """PyTorch's own optimisers load it, which takes a second or two in every process."""
+    code = (
+        "import sys\n"
+        "from calibrant.data import load\n"
+        "from calibrant.train import Recipe, train\n"
+        "recipe = Recipe(epochs=1, optimizer='adamw', learning_rate=0.001)\n"
+        "train(load('signals'), model='cnn1d', recipe=recipe, precision='fp32', train_size=256)\n"
+        "assert 'torch._dynamo' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_papers_recipes() -> None:
     mukhoti = RECIPES["mukhoti2020"]
     assert (mukhoti.epochs, mukhoti.batch_size, mukhoti.milestones) == (350, 128, (150, 250))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self
@@ -315,7 +316,10 @@ class Scores(Frozen):
         per_sample = {name: vars(self)[name][rows] for name in self._per_sample}
         if self.belonging is not NONE:
             per_sample |= self.belonging.arguments(rows)
-        return type(self)(**{kind: scores}, **per_sample, classes=self.classes, meta=self.meta)
+        made = type(self)(**{kind: scores}, **per_sample, classes=self.classes, meta=self.meta)
+        if self.belonging.batch is not None:
+            made.__dict__["belonging"] = replace(made.belonging, batch=self.belonging.batch)
+        return made
 
     # --- files --------------------------------------------------------------------------------
 

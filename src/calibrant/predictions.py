@@ -91,7 +91,8 @@ class Predictions(Belongs, Scores):
             rows = rows_of(scores, labels, belongs)
         if ignore_index is not None:
             rows = without_ignored(rows, ignore_index)
-        self.__dict__.update(labels=rows["labels"], belonging=tuple(rows[name] for name in belongs))
+        belonging = {name: rows[name] for name in belongs} | {"batch": rows.get("batch")}
+        self.__dict__.update(labels=rows["labels"], belonging=belonging)
         super().__init__(**{kind: rows["scores"]}, classes=classes, meta=meta)
 
     labels: Int
@@ -100,8 +101,9 @@ class Predictions(Belongs, Scores):
     def _check_rest(self) -> None:
         labels = check_labels(self.__dict__["labels"], self.scores.shape, self.classes)
         self.__dict__["labels"] = read_only(labels)
-        clusters, groups, weights = self.__dict__["belonging"]
-        self.__dict__["belonging"] = Belonging.of(clusters, groups, weights, len(labels))
+        self.__dict__["belonging"] = Belonging.of(
+            **self.__dict__["belonging"], num_samples=len(labels)
+        )
 
     @property
     def _labels(self) -> Int | None:

@@ -17,6 +17,7 @@ from calibrant._core.checks import check_per_sample, near_name, refuse
 # Names of the columns in files; the name of a grouping follows the prefix.
 CLUSTERS, WEIGHTS, GROUP_PREFIX = "clusters", "weights", "group:"
 Groups = Mapping[str, NDArray[Any]]
+SPREAD = np.uint64(0x9E3779B97F4A7C15)  # odd: products of different numbers differ
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,18 @@ class Belonging:
     clusters: NDArray[Any] | None = None
     groups: Groups = field(default_factory=lambda: MappingProxyType({}))
     weights: Float64 | None = None
+    # Where clusters are the numbers of images within a batch of maps: what names that batch.
+    batch: int | None = None
 
     @classmethod
-    def of(cls, clusters: Any, groups: Any, weights: Any, num_samples: int) -> Self:
+    def of(
+        cls,
+        clusters: Any,
+        groups: Any,
+        weights: Any,
+        num_samples: int,
+        batch: int | None = None,
+    ) -> Self:
         """Check the arguments for N samples."""
         if groups is not None and not isinstance(groups, Mapping):
             rule, advice = "must map names to arrays", 'Write groups={"hospital": hospital}.'
@@ -41,6 +51,7 @@ class Belonging:
             None if clusters is None else _names(clusters, CLUSTERS, num_samples),
             MappingProxyType(named),
             None if weights is None else _weights(weights, num_samples),
+            batch,
         )
 
     @classmethod
@@ -71,11 +82,20 @@ class Belonging:
             None if self.clusters is None else self.clusters[rows],
             MappingProxyType({name: array[rows] for name, array in self.groups.items()}),
             None if self.weights is None else self.weights[rows],
+            self.batch,
         )
+
+    @property
+    def stream_clusters(self) -> NDArray[Any] | None:
+        """The clusters by names that also tell them from those of other batches of maps."""
+        if self.clusters is None or self.batch is None:
+            return self.clusters
+        return (self.clusters.astype(np.uint64) * SPREAD ^ np.uint64(self.batch)).view(np.int64)
 
     def __getstate__(self) -> dict[str, Any]:
         """Plain values: a read-only mapping cannot be pickled."""
-        return {"clusters": self.clusters, "groups": dict(self.groups), "weights": self.weights}
+        found = {"clusters": self.clusters, "groups": dict(self.groups), "weights": self.weights}
+        return found | {"batch": self.batch}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, groups=MappingProxyType(state["groups"]))

@@ -51,7 +51,14 @@ def rows_of(scores: NDArray[Any], labels: Any, belongs: Mapping[str, Any]) -> di
         "clusters": spread(np.arange(count) if clusters is None else clusters, "clusters"),
         "groups": groups,
         "weights": None if weights is None else spread(weights, "weights"),
+        "batch": _batch_name(scores) if clusters is None else None,
     }
+
+
+def _batch_name(scores: NDArray[Any]) -> int:
+    """A number from 0 to 2^64 - 1 for a batch of maps, made from some of its scores."""
+    some = scores.flat[:: max(1, -(-scores.size // NAMED_BY))].astype(np.float64)
+    return int.from_bytes(blake2b(some.tobytes(), digest_size=8).digest(), "little")
 
 
 def _positions_as_rows(scores: NDArray[Any]) -> NDArray[Any]:
@@ -148,7 +155,8 @@ def without_ignored(rows: Mapping[str, Any], ignore_index: Any) -> dict[str, Any
     if isinstance(groups, Mapping):
         groups = {name: some(values, f"groups[{name!r}]") for name, values in groups.items()}
     names = ("scores", "labels", "clusters", "weights")
-    return {name: some(rows[name], name) for name in names} | {"groups": groups}
+    batch = rows.get("batch")
+    return {name: some(rows[name], name) for name in names} | {"groups": groups, "batch": batch}
 
 
 def _taken(array: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:

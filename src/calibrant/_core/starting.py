@@ -9,7 +9,10 @@ import os
 import signal
 import sys
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+UNIX = hasattr(os, "fork")  # elsewhere Ctrl-C raises KeyboardInterrupt, in the command too
+SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
 EARLY = "Stopped. Run the same command again."
 
 
@@ -43,5 +46,5 @@ def _end(number: int, _frame: object) -> None:
     os._exit(128 + number)
 
 
-if is_the_command():
+if UNIX and is_the_command():
     catch(_end)

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
-from calibrant._core.starting import EARLY, SIGNALS, catch, is_the_command, prints
+from calibrant._core.starting import EARLY, SIGNALS, UNIX, catch, is_the_command, prints
 
 ROUNDS = 20  # of killing: a process may have started another one meanwhile
 SHOW_CURSOR = "\x1b[?25h\n"
@@ -69,7 +69,7 @@ def _saying(sentence: Callable[[], str]) -> Iterator[None]:
 def install() -> None:
     """Let the signals end this process; those that it was started to ignore stay ignored."""
     global _installed  # noqa: PLW0603 - signal handlers are global themselves
-    if _installed:
+    if _installed or not UNIX:
         return
     _installed = True
     read, write = os.pipe()
@@ -146,6 +146,8 @@ def end(code: int, text: str = "") -> NoReturn:
 
 def kill_descendants() -> None:
     """Kill the processes that this one started, and those that they started."""
+    if not UNIX:  # workers need a fork server, so there are none
+        return
     for _ in range(ROUNDS):
         found = _descendants(os.getpid())
         if not found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,24 +15,23 @@ from calibrant import __version__
 from calibrant._core.checks import printable
 from calibrant._core.compiled import kernel_details
 from calibrant._core.stopping import install
-from calibrant.cli import (
-    _calibrate,
-    _data,
-    _decompose,
-    _measure,
-    _monitor,
-    _papers,
-    _report,
-    _shift,
-    _study,
-    _train,
-)
 from calibrant.cli._common import echo
+from calibrant.cli._conversion import convert_little
 from calibrant.cli._output import prepare_streams
 
 
 class _Commands(TyperGroup):
     """The commands; usage errors are made safe for the terminal too."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        convert_little(self, ctx)
+        return super().parse_args(ctx, args)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            convert_little(command, ctx)
+        return command
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         with _harmless():
@@ -53,18 +53,19 @@ def _harmless() -> Iterator[None]:
         raise
 
 
-PARTS = (
-    _measure.app,
-    _decompose.app,
-    _calibrate.app,
-    _shift.app,
-    _monitor.app,
-    _report.app,
-    _train.app,
-    _data.app,
-    _study.app,
-    _papers.app,
-)
+# The modules in the order of --help, each with the names of their commands and groups of commands.
+PARTS = {
+    "_measure": ("measure", "compare"),
+    "_decompose": ("decompose",),
+    "_calibrate": ("calibrate",),
+    "_shift": ("shift",),
+    "_monitor": ("monitor",),
+    "_report": ("report",),
+    "_train": ("train", "predict"),
+    "_data": ("data",),
+    "_study": ("select", "study"),
+    "_papers": ("papers",),
+}
 
 
 def _version(value: bool) -> None:  # noqa: FBT001 - Typer calls it so
@@ -85,8 +86,7 @@ def _root(
 def application(command: str | None = None) -> typer.Typer:
     """All commands; where one of them is asked for, those of its module alone.
 
-    Typer reads the signatures of all commands at each start, which takes longer than to measure a
-    small file.
+    To load all of them and read their signatures takes longer than to measure a small file.
     """
     whole = typer.Typer(
         cls=_Commands,
@@ -95,18 +95,16 @@ def application(command: str | None = None) -> typer.Typer:
         help="Calibration of classifiers: measure, compare, calibrate, train.",
     )
     whole.callback()(_root)
-    for part in [part for part in PARTS if command in _names(part)] or PARTS:
-        whole.add_typer(part)
+    for part in [part for part, names in PARTS.items() if command in names] or PARTS:
+        whole.add_typer(importlib.import_module(f"calibrant.cli.{part}").app)
     return whole
 
 
-def _names(part: typer.Typer) -> set[str | None]:
-    """Names of its commands and groups of commands."""
-    commands = {command.name for command in part.registered_commands}
-    return commands | {group.name for group in part.registered_groups}
-
-
-app = application()
+def __getattr__(name: str) -> typer.Typer:
+    """``app``, all commands, is made when it is first used."""
+    if name != "app":
+        raise AttributeError(f"module 'calibrant.cli' has no attribute {name!r}")
+    return globals().setdefault("app", application())  # type: ignore[no-any-return]
 
 
 def main() -> None:

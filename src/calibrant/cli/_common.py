@@ -16,8 +16,6 @@ from threading import Event, Thread
 from typing import Annotated, Any, NoReturn, Self
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from calibrant._core.checks import (
     CalibrationWarning,
@@ -166,6 +164,15 @@ def progress(what: str, unit: str = "rows") -> Iterator[Callable[[str, int, int]
         with Heartbeat(what, unit) as beat:
             yield beat
         return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,8 @@ from typing import Any
 from calibrant._core.stopping import end
 
 NOT_WRITTEN = 2
-READER_GONE = 128 + signal.SIGPIPE  # what a shell reports for cat in "cat FILE | head -1"
+SIGPIPE = 13  # not in Python's list where the system has no such signal
+READER_GONE = 128 + SIGPIPE  # what a shell reports for cat in "cat FILE | head -1"
 
 
 class _Descriptor(io.FileIO):

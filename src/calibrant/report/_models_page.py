@@ -37,7 +37,7 @@ from calibrant.report._html import (
 from calibrant.report._judge import Findings, Judged
 from calibrant.report._risk import risk_section
 from calibrant.report._settings import Settings
-from calibrant.report._verdict import TITLES
+from calibrant.report._verdict import TITLES, titled
 
 MOST_CLASSES, MOST_MISTAKES = 20, 25
 LONGEST_ORIGIN = 200
@@ -212,7 +212,7 @@ def _calibrators(judged: Sequence[Judged]) -> Html:
                 number(show_error(c.loss), c.loss),
                 number(show_error(c.behind, c.error), c.behind),
                 number(f"{c.parameters:,}", c.parameters),
-                c.verdict,
+                titled(c.verdict),
             ]
             for c in j.advice.selection.candidates
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 from calibrant._core.formatting import (
@@ -30,11 +31,34 @@ TITLES = {
     "none": "uncalibrated",
     "temperature": "temperature scaling",
     "ensemble_temperature": "ensemble temperature scaling",
+    "order_preserving": "order-preserving map",
+    "bias_corrected_temperature": "bias-corrected temperature scaling",
     "vector": "vector scaling",
+    "matrix": "matrix scaling",
     "structured_vector": "structured vector scaling",
     "structured_matrix": "structured matrix scaling",
+    "dirichlet": "Dirichlet calibration",
+    "platt": "Platt scaling",
     "beta": "beta calibration",
+    "quadratic": "quadratic scaling",
+    "histogram": "histogram binning",
+    "scaling_binning": "scaling-binning",
+    "isotonic": "isotonic regression",
+    "centred_isotonic": "centred isotonic regression",
+    "venn_abers": "Venn-Abers",
+    "spline": "spline",
+    "kernel": "kernel calibration",
+    "blend": "blend",
 }
+
+
+def titled(verdict: str) -> str:
+    """The verdict on a blend with the titles of its members, which follow their weights.
+
+    >>> titled("chosen; weights 0.70 beta, 0.30 order_preserving")
+    'chosen; weights 0.70 beta calibration, 0.30 order-preserving map'
+    """
+    return re.sub(r"(?<=\d )\w+", lambda name: TITLES.get(name[0], name[0]), verdict)
 
 
 @dataclass(frozen=True)

@@ -106,9 +106,10 @@ class Counts:
         self._add_samples(summary, bins)
         loss = -summary.label_log_prob
         values = {LOG_LOSS: loss, BRIER_SCORE: summary.brier, ENTROPY: summary.entropy}
-        if p.clusters is not None:
+        clusters = p.belonging.stream_clusters
+        if clusters is not None:
             columns = cell_of(summary.odds), summary.correct, summary.confidence
-            self.clustered.append((p.clusters, *columns, *values.values()))
+            self.clustered.append((clusters, *columns, *values.values()))
         if p.num_samples and np.isinf(loss.max()):
             values[LOG_LOSS] = loss[np.isfinite(loss)]
             self.impossible += len(loss) - len(values[LOG_LOSS])

@@ -27,7 +27,7 @@ class Executor(Protocol):
     def work(
         self, runs: Sequence[Run], evaluation: Evaluation, store: Store
     ) -> Generator[tuple[Run, Outcome], None, None]:
-        """Execute runs; yield each with its outcome."""
+        """Execute runs, after ``store.prepare``; yield each with its outcome."""
         ...
 
     def processes(self, folder: Path) -> int | None:

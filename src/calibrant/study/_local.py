@@ -47,6 +47,7 @@ class Local:
         self, runs: Sequence[Run], evaluation: Evaluation, store: Store
     ) -> Generator[tuple[Run, Outcome], None, None]:
         """Execute the runs; yields each with its outcome."""
+        store.prepare([run.key for run in runs])
         with store.alone("setup"):
             by_data = {run.data_key: share(run, store.folder / "shared") for run in _one_each(runs)}
             workers, threads = self._size(runs, by_data, store)

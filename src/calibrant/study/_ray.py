@@ -60,6 +60,7 @@ class Ray:
     ) -> Generator[tuple[Run, Outcome], None, None]:
         """Execute the runs; yields each with its outcome."""
         with connected(self.address, "The executor ray", dict(self.options)) as ray:
+            store.prepare([run.key for run in runs])  # a wrong address leaves no folders
             yield from self._submit(ray, runs, evaluation, store)
 
     def _submit(

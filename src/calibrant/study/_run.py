@@ -147,7 +147,6 @@ def _work(
         return _finished(list(states.values()).count("done"), len(states))
 
     try:
-        store.prepare([run.key for run in todo])
         with resumable(progress), closing(executor.work(todo, study.evaluation, store)) as found:
             for run, outcome in found:
                 if outcome is Outcome.ELSEWHERE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
@@ -14,6 +15,7 @@ from calibrant._core.checks import check_choice, check_count, near_name, refuse
 from calibrant._core.options import check_option_names
 
 LATER = ("resized_crop",)  # settings that 0.2.0 did not have
+DECORATED = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ class Recipe:
     def make_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """The optimiser at the largest learning rate."""
         if self.optimizer == "sgd":
-            return torch.optim.SGD(
+            return _uncompiled(torch.optim.SGD)(
                 parameters,
                 self.learning_rate,
                 self.momentum,
@@ -126,7 +128,7 @@ class Recipe:
                 nesterov=self.nesterov,
             )
         kind = torch.optim.AdamW if self.optimizer == "adamw" else torch.optim.Adagrad
-        return kind(parameters, self.learning_rate, weight_decay=self.weight_decay)
+        return _uncompiled(kind)(parameters, self.learning_rate, weight_decay=self.weight_decay)
 
     def facts(self) -> dict[str, Any]:
         """All settings; those that came later only where they are set, so that old runs resume."""
@@ -138,6 +140,16 @@ class Recipe:
         known = [field.name for field in fields(self)]
         check_option_names("recipe", options, known)
         return replace(self, **options)
+
+
+def _uncompiled(kind: type[torch.optim.Optimizer]) -> type[Any]:
+    """The same optimiser without the decorators that keep PyTorch's compiler away from it.
+
+    At their first call these load the compiler, which takes as long as PyTorch itself.
+    """
+    plain = {name: inspect.unwrap(getattr(kind, name)) for name in DECORATED}
+    plain["step"] = torch.no_grad()(inspect.unwrap(kind.step))
+    return type(kind.__name__, (kind,), plain)
 
 
 # karandikar2021 does not print its schedule; its code base divides the rate by 5 at 60, 120, 160.
