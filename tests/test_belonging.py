@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 
 from calibrant import Confidences, InputError, Predictions, load
-from calibrant.calibrators import CrossFitted, TemperatureScaling, select_calibrator
+from calibrant.calibrators import (
+    CrossFitted,
+    StructuredVectorScaling,
+    TemperatureScaling,
+    select_calibrator,
+)
 
 RNG = np.random.default_rng(0)
 N = 60
@@ -117,6 +122,18 @@ def test_weights_reach_the_fit() -> None:
     rows = np.repeat(np.arange(N), weights.astype(int))
     repeated = TemperatureScaling().fit(Predictions(logits=Z[rows], labels=Y[rows]))
     assert weighted.temperature_ == pytest.approx(repeated.temperature_, rel=1e-5)
+
+
+def test_weights_of_predictions_are_ratios_and_those_of_a_fit_are_repetitions() -> None:
+    """docs/calibrate.md: only ``fit(weights=)`` outweighs a penalty of fixed size."""
+    ten = np.full(N, 10.0)
+    plain = Predictions(logits=Z, labels=Y)
+    method = StructuredVectorScaling(strength=1.0)
+    once = method.fit(plain).transform(plain).probs
+    carried = method.fit(Predictions(logits=Z, labels=Y, weights=ten)).transform(plain).probs
+    repeated = method.fit(plain, weights=ten).transform(plain).probs
+    np.testing.assert_allclose(carried, once, rtol=1e-12)
+    assert np.abs(repeated - once).max() > 1e-3
 
 
 @pytest.mark.parametrize(

@@ -224,54 +224,33 @@ def test_coefficients_that_a_paper_fixes_are_those_of_its_runs() -> None:
     assert {r.name for r in ours if r.key not in shared} == {"focal", "label_smoothing"}
 
 
-TUNED = [
-    (scale, name)
-    for scale, name in FILES
-    if "[[tune]]" in (RECIPE_FOLDER / scale / f"{name}.toml").read_text(encoding="utf-8")
-]
-
-
-def test_the_pairs_of_karandikar_are_tuned() -> None:
-    """All of table 2: 18 pairs on CIFAR-10 and CIFAR-100, and 6 on ImageNet."""
+def test_the_tuning_of_karandikar() -> None:
+    """Appendix E: kappa, T, beta, weight decay, in this order; all pairs of table 2."""
     for name, pairs in (("cifar10", 18), ("cifar100", 18), ("imagenet", 6)):
         study = load_study("paper", f"karandikar2021-{name}")
         assert len(study.tunings) == pairs
-        assert {started(table) for table in study.tunings} == {
-            options(run.objective) for run in study.runs
-        }
+        for table in study.tunings:
+            _, lists = check_table(table)
+            order = [n for n in ("kappa", "T", "beta", "weight_decay") if n in lists]
+            assert list(lists) == order
+            assert order[-1] == "weight_decay"
+            settings = {**study.runs[0].recipe}
+            assert lists["weight_decay"][0] == get_recipe(**settings).weight_decay
+        starts = [
+            table["objective"].format(**{n: v[0] for n, v in table.items() if isinstance(v, list)})
+            for table in study.tunings
+        ]
+        assert {losses(text) for text in starts} == {losses(run.objective) for run in study.runs}
 
 
-@pytest.mark.parametrize(("scale", "name"), TUNED)
-def test_the_tuning_of_karandikar(scale: str, name: str) -> None:
-    """Appendix E: kappa, T, beta, weight decay, in this order, from what the runs have."""
-    study = load_study(scale, name)
-    known = {options(run.objective) for run in study.runs}
-    for table in study.tunings:
-        _, lists = check_table(table)
-        order = [n for n in ("kappa", "T", "beta", "weight_decay") if n in lists]
-        assert list(lists) == order
-        assert order[-1] == "weight_decay"
-        assert lists["weight_decay"][0] == get_recipe(**study.runs[0].recipe).weight_decay
-        assert all(len(set(values)) == len(values) > 1 for values in lists.values())
-        assert started(table) in known
-
-
-def started(table: Any) -> tuple[Any, ...]:
-    """The objective that tuning starts from."""
-    first = {name: values[0] for name, values in table.items() if isinstance(values, list)}
-    return options(table["objective"].format(**first))
-
-
-def options(text: str) -> tuple[Any, ...]:
-    """The losses of an objective with their weights and all options, defaults included."""
+def losses(text: str) -> tuple[Any, ...]:
+    """The losses of an objective with their weights, and whether gradients are stopped."""
     made = Objective.parse(text)
-    found = []
-    for term in (made.primary, *made.secondaries):
-        defaults = inspect.signature(term.loss.function).parameters
-        every = {n: p.default for n, p in defaults.items() if p.default is not p.empty}
-        chosen = {n: float(v) if isinstance(v, int) else v for n, v in term.options.items()}
-        found.append((term.loss.name, term.weight, repr(sorted({**every, **chosen}.items()))))
-    return tuple(found)
+    rest = [
+        (term.loss.name, term.weight, term.options.get("stop_gradient"))
+        for term in made.secondaries
+    ]
+    return made.primary.loss.name, *rest
 
 
 def test_coefficients_of_wang_are_those_of_its_table() -> None:
@@ -288,6 +267,41 @@ def test_singh_has_two_schedules() -> None:
     factors = {run.name: get_recipe(run.recipe["name"]).factor for run in study.runs}
     assert factors["cross_entropy"] == factors["mixup"] == 0.2
     assert factors["label_smoothing"] == factors["focal"] == 0.1
+
+
+@pytest.mark.parametrize(
+    ("scale", "name"),
+    [
+        (scale, name)
+        for scale, name in FILES
+        if "[[tune]]" in (RECIPE_FOLDER / scale / f"{name}.toml").read_text(encoding="utf-8")
+    ],
+)
+def test_tuning_starts_from_a_run_of_its_scale(scale: str, name: str) -> None:
+    """With every option, those that are left at their defaults too."""
+    known = {
+        every_option(run.objective)
+        for where, other in FILES
+        if where == scale
+        for run in load_study(scale, other).runs
+    }
+    for table in load_study(scale, name).tunings:
+        text, lists = check_table(table)
+        assert all(len(set(values)) == len(values) > 1 for values in lists.values())
+        first = {name: values[0] for name, values in lists.items()}
+        assert every_option(text.format(**first)) in known
+
+
+def every_option(text: str) -> tuple[Any, ...]:
+    """The losses of an objective with their weights and all options, defaults included."""
+    made = Objective.parse(text)
+    found = []
+    for term in (made.primary, *made.secondaries):
+        known = inspect.signature(term.loss.function).parameters.items()
+        defaults = {n: p.default for n, p in known if p.default is not p.empty}
+        chosen = {n: float(v) if type(v) is int else v for n, v in term.options.items()}
+        found.append((term.loss.name, term.weight, repr(sorted({**defaults, **chosen}.items()))))
+    return tuple(found)
 
 
 # --- what it costs ----------------------------------------------------------------------------
