@@ -17,7 +17,7 @@ import pytest
 from calibrant import measure
 from calibrant.calibrators import TemperatureScaling
 from calibrant.examples import load_example
-from calibrant.papers import CLAIMS, PUBLISHED, evidence_at, judge, published
+from calibrant.papers import CLAIMS, PUBLISHED, SCALES, evidence_at, judge, published
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -60,7 +60,15 @@ def test_every_marked_part_is_what_the_numbers_give(made: dict[str, dict[str, st
 def test_every_claim_has_its_verdict_on_its_page(made: dict[str, dict[str, str]]) -> None:
     for name, claim in CLAIMS.items():
         assert f"| {name} | {claim.statement}" in made[f"papers/{claim.paper}.md"]["claims"]
+        assert ".npz" not in made[f"papers/{claim.paper}.md"]["claims"]  # places have names
     assert f"{len(CLAIMS)} claims as tests" in (DOCS / "index.md").read_text(encoding="utf-8")
+
+
+def test_scales_take_as_long_as_the_page_says() -> None:
+    text = (DOCS / "papers" / "index.md").read_text(encoding="utf-8")
+    for scale in ("features", "cpu"):
+        [row] = re.findall(rf"^\| `{scale}` .*", text, re.MULTILINE)
+        assert row.endswith(f"{SCALES[scale].rpartition(', ')[2]} |"), scale
 
 
 @pytest.mark.parametrize("page", PAGES)

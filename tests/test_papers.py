@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import io
 import json
 import math
@@ -266,6 +267,41 @@ def test_singh_has_two_schedules() -> None:
     factors = {run.name: get_recipe(run.recipe["name"]).factor for run in study.runs}
     assert factors["cross_entropy"] == factors["mixup"] == 0.2
     assert factors["label_smoothing"] == factors["focal"] == 0.1
+
+
+@pytest.mark.parametrize(
+    ("scale", "name"),
+    [
+        (scale, name)
+        for scale, name in FILES
+        if "[[tune]]" in (RECIPE_FOLDER / scale / f"{name}.toml").read_text(encoding="utf-8")
+    ],
+)
+def test_tuning_starts_from_a_run_of_its_scale(scale: str, name: str) -> None:
+    """With every option, those that are left at their defaults too."""
+    known = {
+        every_option(run.objective)
+        for where, other in FILES
+        if where == scale
+        for run in load_study(scale, other).runs
+    }
+    for table in load_study(scale, name).tunings:
+        text, lists = check_table(table)
+        assert all(len(set(values)) == len(values) > 1 for values in lists.values())
+        first = {name: values[0] for name, values in lists.items()}
+        assert every_option(text.format(**first)) in known
+
+
+def every_option(text: str) -> tuple[Any, ...]:
+    """The losses of an objective with their weights and all options, defaults included."""
+    made = Objective.parse(text)
+    found = []
+    for term in (made.primary, *made.secondaries):
+        known = inspect.signature(term.loss.function).parameters.items()
+        defaults = {n: p.default for n, p in known if p.default is not p.empty}
+        chosen = {n: float(v) if type(v) is int else v for n, v in term.options.items()}
+        found.append((term.loss.name, term.weight, repr(sorted({**defaults, **chosen}.items()))))
+    return tuple(found)
 
 
 # --- what it costs ----------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from calibrant.papers import (
 )
 from calibrant.papers import PUBLISHED as TABLES
 from calibrant.papers._changes import best_of, disagreements, effect_sizes
-from calibrant.papers._claims import CLAIMS, claims_json, claims_table, judge
+from calibrant.papers._claims import CLAIMS, claims_json, claims_table, details, judge
 from calibrant.papers._contrasts import Contrast, luck, settings
 from calibrant.papers._estimates import ONE_SIDE, at_least, estimate, pooled
 from calibrant.papers._evidence import Evidence, EvidenceKey, Label, SeedMean
@@ -1511,6 +1511,24 @@ def test_nothing_finished_gives_no_cells(tmp_path: Path) -> None:
 
 
 # --- the table ---------------------------------------------------------------------------------
+
+
+def test_every_part_of_a_claim_is_shown_with_its_numbers() -> None:
+    """The line of a claim shows one part; W2 asks for temperature scaling and for binning."""
+    [(claim, verdict)] = judge(Evidence.published(), ["W2"])
+    shown, other = verdict.parts
+    assert (verdict.effect, verdict.cases) == (shown.effect, shown.cases)
+    [words] = [line for line in details(verdict) if "histogram binning" in line]
+    assert (
+        f"[{other.effect:.3g} ({other.low:.3g} to {other.high:.3g}) ratio, 4 of 4 cases]" in words
+    )
+    assert words in " ".join(claims_table([(claim, verdict)]).split())
+    [(_, alone)] = judge(Evidence.published(), ["S2"])
+    assert not alone.parts
+    assert [line.partition(":")[0] for line in details(alone)] == [
+        "Tested on",
+        "The margin is ours",
+    ]
 
 
 def test_the_table_is_aligned_and_narrow() -> None:

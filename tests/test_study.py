@@ -32,6 +32,7 @@ from calibrant.study import (
     Local,
     Outcome,
     Ray,
+    Run,
     Status,
     Study,
     StudyError,
@@ -1092,6 +1093,29 @@ def test_tuning_follows_karandikar(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             tune(tiny(tune={**table, "weight_decay": bad}), tmp_path)
     with pytest.raises(InputError, match="calibration must be above 0"):
         tune(tiny(calibration=0, calibrators=["none"], tune=table), tmp_path)
+
+
+def test_tuning_takes_one_run_per_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that differ from the first in recipe or training size only are none of its seeds."""
+    seen: list[Run] = []
+
+    def asked(study: Study, *_: Any, **__: Any) -> Status:
+        seen.extend(study.runs)
+        return Status({run.key: "failed" for run in study.runs})
+
+    monkeypatch.setattr("calibrant.study._tune.run_study", asked)
+    same = [
+        "cross_entropy",
+        {"objective": "cross_entropy", "recipe": {"mixup": 0.2}, "label": "mixup"},
+        {"objective": "cross_entropy", "train_size": 50, "label": "few"},
+    ]
+    table = {"objective": "cross_entropy + {b}*mmce", "b": [1, 2]}
+    with pytest.raises(StudyError, match="4 runs failed"):
+        tune(tiny(objectives=same, seeds=2, tune=table), tmp_path)
+    assert [(run.objective, run.seed) for run in seen] == [
+        (f"cross_entropy + {b}*mmce", seed) for b in (1, 2) for seed in (0, 1)
+    ]
+    assert not [run for run in seen if "mixup" in run.recipe or run.train_size == 50]
 
 
 @pytest.mark.slow

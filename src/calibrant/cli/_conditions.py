@@ -42,7 +42,7 @@ class Condition:
     def parse(cls, text: str, *, of_difference: bool) -> Condition:
         """Read ``metric>number`` or ``metric.low>number``, of a panel or of differences."""
         match = _FORM.fullmatch(text)
-        example = "difference.nll.high > 0" if of_difference else "ece.low > 0.02"
+        example = "difference.nll.low > 0" if of_difference else "ece.low > 0.02"
         try:
             if match is None or bool(match[1]) != of_difference:
                 raise ValueError

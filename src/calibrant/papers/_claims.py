@@ -113,17 +113,25 @@ def claims_table(judged: Sequence[tuple[Claim, ClaimVerdict]], *, width: int = 1
 
 
 def details(verdict: ClaimVerdict) -> list[str]:
-    """Where a claim was tested, its verdict with other margins than ours, what would decide it.
+    """Other parts of a claim, where it was tested, other margins than ours, what would decide it.
 
     >>> [(_, verdict)] = judge(Evidence.published(), ["S2"])
     >>> details(verdict)[1]
     'The margin is ours: with -0.5 to 0.5 cannot tell, with -2 to 2 holds.'
     """
-    found = [f"Tested on: {'; '.join(verdict.tested)}."] if verdict.tested else []
+    found = [_other_part(part) for part in verdict.parts if part.reason not in verdict.reason]
+    found += [f"Tested on: {'; '.join(verdict.tested)}."] if verdict.tested else []
     if verdict.margins:
         tried = ", ".join(f"with {margin} {word}" for margin, word in verdict.margins)
         found.append(f"The margin is ours: {tried}.")
     return [*found, verdict.needs] if verdict.needs else found
+
+
+def _other_part(part: ClaimVerdict) -> str:
+    """A part that the line of the claim does not show: what it says, with its numbers."""
+    if part.effect is None:
+        return part.reason
+    return f"{part.reason[:-1]} [{_effect(part)}, {_cases(part)} cases]."
 
 
 def _effect(verdict: ClaimVerdict) -> str:

@@ -62,5 +62,5 @@ def _residuals(evidence: Evidence) -> tuple[list[float], tuple[str, ...]]:
                 v for seed, v in (cell.seeds or {}).items() if abs(parts[seed]) <= ROUNDING_ERROR
             ]
             found += kept
-            tested += [f"{place.data}, {place.model}"] if kept else []
+            tested += [place.setting] if kept else []
     return found, tuple(dict.fromkeys(tested))

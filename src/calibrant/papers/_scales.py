@@ -18,7 +18,7 @@ from calibrant.study import Run, Study
 
 SCALES = {
     "smoke": "embedded data, seconds: shows that everything runs",
-    "features": "real data, small heads on features of a pretrained network, an hour on two cores",
+    "features": "real data, small heads on features of a pretrained network, an hour on one core",
     "cpu": "real data and small networks, hours on two cores",
     "paper": "the recipe of the paper, on a GPU cluster",
 }

@@ -157,10 +157,9 @@ def _with(text: str, values: Mapping[str, Any], seeds: Sequence[Run]) -> list[Ru
 
 
 def _seeds(study: Study) -> list[Run]:
-    """The runs of the first data set, network and objective: one per seed."""
+    """The first run with each of its seeds: other runs may share its objective, not its recipe."""
     first = study.runs[0]
-    same = (first.data, first.model, first.objective)
-    return [run for run in study.runs if (run.data, run.model, run.objective) == same]
+    return [run for run in study.runs if replace(run, seed=first.seed) == first]
 
 
 def _nothing() -> Evaluation:
