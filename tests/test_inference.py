@@ -18,10 +18,11 @@ from calibrant.inference import (
     skce_test,
     spiegelhalter_test,
 )
-from calibrant.inference._classwise import _Cells, _labels, _shared_factors
+from calibrant.inference._classwise import _labels
 from calibrant.inference._grid import along, entries_of, estimators_of
 from calibrant.inference._paired import holm_levels
 from calibrant.inference._paths import path_of
+from calibrant.inference._tilts import Cells, shared_tilt
 from calibrant.metrics import METRICS
 from calibrant.metrics._classwise import (
     gap_norm_slope,
@@ -828,8 +829,11 @@ def test_labels_are_drawn_with_their_probabilities() -> None:
 
 def test_shared_factors_meet_the_observed_labels_of_every_bin() -> None:
     """At the optimum a bin's labels are expected exactly, but for half a pseudo-count."""
-    cells = _Cells.of(peaked(2.0, 2000, 10, 0), 15)
-    factor = _shared_factors(cells)
+    p = peaked(2.0, 2000, 10, 0)
+    cells = Cells.of(p, 15)
+    tilt = shared_tilt(p, cells)
+    assert tilt.slope == 0
+    factor = tilt.factor[0]
     q = cells.mass * factor
     expected = (q / q.sum(axis=1, keepdims=True)).sum(axis=0)
     want = cells.hits.sum(axis=0)

@@ -1,43 +1,30 @@
 """The grid bootstrap for classwise ECE: labels of whole rows are simulated, not cells.
 
-With K classes and B bins there are K·B cells of class and bin, most of them with few samples, so
-their observed gaps are mostly noise. The populations are therefore built from what can be told:
-
-1. gaps that all classes share, one log-factor per bin, fitted by maximum likelihood;
-2. of what each cell deviates from those, the part that exceeds its sampling noise.
-
-Both tilt the stated probabilities, q ∝ p · factor(cell), with rows that still add up to 1. The path
-mixes p, q and what lies as far beyond q, so a label at any strength is one drawn from two of them.
+The populations mix the stated probabilities p, tilted ones q (``_tilts``) and what lies as far
+beyond q, so a label at any strength is one drawn from two of them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from calibrant._core.arrays import Float64, Int, row_slices
+from calibrant._core.arrays import Float64, Int
 from calibrant._core.compiled import compiled_rows
 from calibrant._core.compiled_draws import draw_labels
-from calibrant._core.row_summary import log_normalise
 from calibrant.inference._curves import ErrorCurve
 from calibrant.inference._grid import unseen_populations
 from calibrant.inference._resampling import STRENGTHS, Bounds, Resampling
-from calibrant.metrics._binning import width_index
+from calibrant.inference._tilts import Cells, Tilt, fitted_tilt, normalised, row_chunks
 from calibrant.metrics._classwise import classwise_ece, gap_norm_slope, mean_gap_norm
 from calibrant.metrics._sample import Sample
 from calibrant.predictions import Predictions
 
-# Half a pseudo-count keeps the factor of a bin without a single hit above 0.
-RIDGE = 0.5
-# A deviation counts from one standard deviation of the noise on; factors stay within these.
-LEAST_FACTOR, MOST_FACTOR = 0.02, 50.0
 # Elements of the simulated counts held at a time.
 COUNT_ELEMENTS = 1 << 26
-NEWTON_STEPS, LARGEST_STEP, SMALLEST_STEP = 50, 2.0, 1e-6
 
 
 def classwise_bounds(
@@ -77,16 +64,15 @@ def classwise_curve(
     variance of the mean, over rows, of their part in the true error.
     """
     draws, seed = resampling.draws, resampling.seed
-    cells = _Cells.of(p, bins)
-    factor = _shared_factors(cells)[None, :] * np.ones((p.num_classes, 1))
-    factor *= _own_factors(p, cells, factor)
-    path = _path(p, cells, factor, norm)
-    parts = [
-        _simulated_hits(p, cells, factor, size, (seed, part))
-        for part, size in enumerate(_batches(draws, cells))
-    ]
-    hits = np.concatenate(parts, axis=1)
-    simulated = np.stack([mean_gap_norm(cells.count, h - cells.prob, norm) for h in hits], axis=1)
+    cells = Cells.of(p, bins)
+    tilt = fitted_tilt(p, cells)
+    path = _path(p, cells, tilt, norm)
+    parts = []
+    for part, size in enumerate(_batches(draws, cells)):
+        hits = _simulated_hits(p, cells, tilt, size, (seed, part))
+        errors = [mean_gap_norm(cells.count, h - cells.prob, norm) for h in hits]
+        parts.append(np.stack(errors, axis=1))
+    simulated = np.concatenate(parts)
     gaps = (_mix(path.gap, *_between(strength)) for strength in STRENGTHS)
     truth = np.array([mean_gap_norm(cells.count, gap, norm) for gap in gaps])
     of_rows = np.array([_mix(path.spread, *_between(strength)) for strength in STRENGTHS])
@@ -95,80 +81,6 @@ def classwise_curve(
     else:
         observed = classwise_ece(whole, bins=bins, norm=norm)
     return ErrorCurve(observed, truth, simulated, stretch * of_rows, stretch=stretch)
-
-
-@dataclass(frozen=True)
-class _Cells:
-    """Sums over the samples of each class and bin, and each row's probability in each bin."""
-
-    count: Float64
-    prob: Float64
-    hits: Float64
-    mass: Float64
-
-    @classmethod
-    def of(cls, p: Predictions, bins: int) -> _Cells:
-        size = p.num_classes * bins
-        count, prob, hits = np.zeros((3, size))
-        mass = np.empty((p.num_samples, bins))
-        for rows, probs, cell in _row_chunks(p, bins):
-            flat, weight = cell.ravel(), probs.ravel()
-            count += np.bincount(flat, minlength=size)
-            prob += np.bincount(flat, weight, size)
-            number = np.arange(len(probs))
-            hits += np.bincount(cell[number, p.labels[rows]], minlength=size)
-            by_bin = (number[:, None] * bins + cell % bins).ravel()
-            mass[rows] = np.bincount(by_bin, weight, len(probs) * bins).reshape(-1, bins)
-        shape = (p.num_classes, bins)
-        return cls(count.reshape(shape), prob.reshape(shape), hits.reshape(shape), mass)
-
-
-def _row_chunks(p: Predictions, bins: int, columns: int = 1) -> Iterator[tuple[slice, Any, Any]]:
-    """Yield rows, their probabilities, and the cell (class * bins + bin) of each."""
-    first = np.arange(p.num_classes) * bins
-    for rows in row_slices(p.num_samples, max(p.num_classes, columns)):
-        probs = np.exp(log_normalise(p.scores[rows].astype(np.float64), p.kind))
-        index = width_index(probs.ravel(), bins).reshape(probs.shape)
-        yield rows, probs, index + first
-
-
-def _shared_factors(cells: _Cells) -> Float64:
-    """Factor of each bin: the likeliest with q ∝ p · factor(bin), by Newton's method.
-
-    Row i has the probability mass_ib · e^(x_b) / sum of a label in bin b, so its gradient is the
-    number of labels in the bin minus the number expected.
-    """
-    mass, labels = cells.mass, cells.hits.sum(axis=0)
-    x = np.zeros(mass.shape[1])
-    for _ in range(NEWTON_STEPS):
-        q = mass * np.exp(x)
-        q /= q.sum(axis=1, keepdims=True)
-        expected = q.sum(axis=0)
-        curvature = np.diag(expected + RIDGE) - q.T @ q
-        step = np.linalg.solve(curvature, labels - expected - RIDGE * x)
-        largest = float(np.abs(step).max())
-        x += step * min(1.0, LARGEST_STEP / largest) if largest else 0.0
-        if largest < SMALLEST_STEP:
-            break
-    return np.exp(x)
-
-
-def _own_factors(p: Predictions, cells: _Cells, factor: Float64) -> Float64:
-    """Factor of each cell beyond the shared ones: deviations shrunk by the share that is noise."""
-    size = cells.count.size
-    expected, noise = np.zeros((2, size))
-    for _, probs, cell in _row_chunks(p, cells.count.shape[1]):
-        q = _tilted(probs, factor.ravel()[cell])
-        expected += np.bincount(cell.ravel(), q.ravel(), size)
-        noise += np.bincount(cell.ravel(), (q * (1 - q)).ravel(), size)
-    deviation = cells.hits.ravel() - expected
-    squares = float((deviation**2).sum())
-    # Counts are nearly Poisson: their squared deviations have the variance 2 v² + v.
-    chance = float(noise.sum()) + math.sqrt(float((2 * noise**2 + noise).sum()))
-    real = math.sqrt(max(0.0, 1 - chance / squares)) if squares else 0.0
-    ratio = 1 + real * deviation / np.where(expected > 0, expected, 1)
-    bounded: Float64 = np.clip(ratio, LEAST_FACTOR, MOST_FACTOR).reshape(cells.count.shape)
-    return bounded
 
 
 @dataclass(frozen=True)
@@ -182,30 +94,52 @@ class _Path:
     spread: Float64
 
 
-def _path(p: Predictions, cells: _Cells, factor: Float64, norm: float) -> _Path:
+def _path(p: Predictions, cells: Cells, tilt: Tilt, norm: float) -> _Path:
     """The populations of the path, cell by cell; then what each row has in their errors."""
     size, bins = cells.count.size, cells.count.shape[1]
-    gap = np.zeros((3, size))
-    for _, probs, cell in _row_chunks(p, bins):
-        for k, population in enumerate(_populations(probs, factor.ravel()[cell])[1:], start=1):
-            gap[k] += np.bincount(cell.ravel(), (population - probs).ravel(), size)
-    gap = gap.reshape(3, *cells.count.shape)
+    gap, squares = np.zeros((2, 3, size))
+    for _, probs, cell in row_chunks(p, bins):
+        for k, population in enumerate(_populations(probs, cell, tilt)[1:], start=1):
+            each = (population - probs).ravel()
+            gap[k] += np.bincount(cell.ravel(), each, size)
+            if cells.crowded:
+                squares[k] += np.bincount(cell.ravel(), each**2, size)
+    gap, squares = (a.reshape(3, *cells.count.shape) for a in (gap, squares))
+    if cells.crowded:
+        for k in (1, 2):
+            gap[k, :, 0] = _apart_from_rows(gap[k, :, 0], squares[k, :, 0], p.num_samples)
     slope = gap_norm_slope(cells.count, gap[1], norm).ravel()
     part = np.zeros((3, p.num_samples))
-    for rows, probs, cell in _row_chunks(p, bins):
-        for k, population in enumerate(_populations(probs, factor.ravel()[cell])[1:], start=1):
+    for rows, probs, cell in row_chunks(p, bins):
+        for k, population in enumerate(_populations(probs, cell, tilt)[1:], start=1):
             part[k, rows] = (slope[cell] * (population - probs)).sum(axis=1)
     return _Path(gap, part.std(axis=1) * math.sqrt(p.num_samples))
 
 
-def _populations(probs: Float64, factor: Float64) -> tuple[Float64, Float64, Float64]:
+def _apart_from_rows(gap: Float64, squares: Float64, num_rows: int) -> Float64:
+    """Gaps of the classes in one bin, without the part of their differences that rows explain.
+
+    A slope moves probability to the few rows where a class has most of it, so the gap of a class
+    depends on which rows were drawn, and the gaps of all classes differ more than in the
+    population. They are shrunk towards their mean by the share of their variance that is the
+    variance of such sums.
+    """
+    mean = gap.mean()
+    apart = float(((gap - mean) ** 2).sum())
+    chance = float((squares - gap**2 / num_rows).sum())
+    real = math.sqrt(max(0.0, 1 - chance / apart)) if apart else 0.0
+    shrunk: Float64 = mean + real * (gap - mean)
+    return shrunk
+
+
+def _populations(probs: Float64, cell: Int, tilt: Tilt) -> tuple[Float64, Float64, Float64]:
     """Probabilities at strengths 0, 1 and 2."""
-    q = _tilted(probs, factor)
-    return probs, q, _normalised(np.maximum(2 * q - probs, 0))
+    q = tilt.of(probs, cell)
+    return probs, q, normalised(np.maximum(2 * q - probs, 0))
 
 
 def _simulated_hits(
-    p: Predictions, cells: _Cells, factor: Float64, draws: int, seed: tuple[int, int]
+    p: Predictions, cells: Cells, tilt: Tilt, draws: int, seed: tuple[int, int]
 ) -> Float64:
     """Labels of all rows drawn at each strength, by cell: (strengths, draws, K, B).
 
@@ -216,16 +150,16 @@ def _simulated_hits(
     changes = np.zeros((len(STRENGTHS), draws * num_classes * bins), dtype=np.float32)
     rng = np.random.default_rng(seed)
     rows = compiled_rows()
-    for _, probs, cell in _row_chunks(p, bins, columns=draws):
+    for _, probs, cell in row_chunks(p, bins, columns=draws):
         lots = rng.random((2, len(probs), draws))
-        uppers = np.cumsum(np.stack(_populations(probs, factor.ravel()[cell])), axis=2)
+        uppers = np.cumsum(np.stack(_populations(probs, cell, tilt)), axis=2)
         uppers[..., -1] = 1
         if rows is None:
             _add_changes(changes, cell, uppers, lots)
         else:
             draw_labels(rows, changes, cell, uppers, lots, STRENGTHS)
-    hits: Float64 = np.cumsum(changes, axis=0)
-    return hits.reshape(len(STRENGTHS), draws, num_classes, bins)
+    np.cumsum(changes, axis=0, out=changes)
+    return changes.reshape(len(STRENGTHS), draws, num_classes, bins)
 
 
 def _add_changes(changes: Any, cell: Int, uppers: Float64, lots: Float64) -> None:
@@ -257,15 +191,6 @@ def _tally(changes: Any, strength: int, place: Int, *, sign: int = 1) -> None:
         np.add.at(changes[strength], place, np.float32(sign))
 
 
-def _tilted(probs: Float64, factor: Float64) -> Float64:
-    return _normalised(probs * factor)
-
-
-def _normalised(weight: Float64) -> Float64:
-    normalised: Float64 = weight / weight.sum(axis=1, keepdims=True)
-    return normalised
-
-
 def _labels(upper: Float64, lot: Float64) -> Int:
     """The class drawn by each random number, (rows, draws), in one search over all rows."""
     size, num_classes = upper.shape
@@ -285,7 +210,7 @@ def _mix(values: Float64, before: int, share: float) -> Any:
     return (1 - share) * values[before] + share * values[min(before + 1, 2)]
 
 
-def _batches(draws: int, cells: _Cells) -> list[int]:
+def _batches(draws: int, cells: Cells) -> list[int]:
     """Batch sizes of draws whose counts fit into memory."""
     most = max(1, COUNT_ELEMENTS // (len(STRENGTHS) * cells.count.size))
     return [min(most, draws - start) for start in range(0, draws, most)]
