@@ -284,6 +284,29 @@ def test_methods_with_their_own_recipe_and_size() -> None:
     assert plain.train_size is None
 
 
+def test_methods_with_their_own_seeds() -> None:
+    study = tiny(
+        seeds=2,
+        objectives=["cross_entropy", {"objective": "brier", "seeds": 3}]
+        + [{"objective": "focal:gamma={g}", "g": [1, 3], "seeds": [7]}],
+    )
+    assert [(r.objective, r.seed) for r in study.runs] == [
+        ("cross_entropy", 0),
+        ("cross_entropy", 1),
+        ("brier", 0),
+        ("brier", 1),
+        ("brier", 2),
+        ("focal:gamma=1", 7),
+        ("focal:gamma=3", 7),
+    ]
+    # The same run, whichever way its seed is written.
+    assert study.runs[2].key == tiny(seeds=1, objectives=["brier"]).runs[0].key
+    many = [{"objective": "brier", "seeds": 90_000}] * 2
+    for wrong, match in (([{"objective": "brier", "seeds": 0}], "seeds must"), (many, "at most")):
+        with pytest.raises(InputError, match=match):
+            tiny(objectives=wrong)
+
+
 def test_a_file_extends_another(tmp_path: Path) -> None:
     (tmp_path / "base.toml").write_text('data = "signals"\nmodels = "cnn1d"\nseeds = 4\n')
     (tmp_path / "s.toml").write_text('extends = "base.toml"\nobjectives = "brier"\nseeds = 2\n')

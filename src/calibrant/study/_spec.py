@@ -173,8 +173,7 @@ def _runs(config: Mapping[str, Any]) -> list[Run]:
     lists: tuple[list[Any], ...] = (
         _tables("data", config["data"]),
         _tables("models", config["models"]),
-        _objectives(config["objectives"]),
-        _seeds(config.get("seeds", 1)),
+        _objectives(config["objectives"], _seeds(config.get("seeds", 1))),
     )
     _check_runs(math.prod(len(values) for values in lists))
     return [
@@ -185,14 +184,13 @@ def _runs(config: Mapping[str, Any]) -> list[Run]:
                 "data_options": without_name(data),
                 "model": model["name"],
                 "model_options": without_name(model),
-                "seed": seed,
                 "fingerprint": fingerprint(data["name"]),
                 "sources": sources_of(data["name"], model["name"], method["objective"]),
                 **method,
                 "recipe": {"name": "quick", **recipe, **method.get("recipe", {})},
             }
         )
-        for data, model, method, seed in itertools.product(*lists)
+        for data, model, method in itertools.product(*lists)
     ]
 
 
@@ -255,10 +253,11 @@ def _seeds(value: Any) -> list[int]:
     return [check_count("seeds", seed, least=0, most=2**62, example=3) for seed in value]
 
 
-def _objectives(values: Any) -> list[dict[str, Any]]:
-    """What a method changes in a run: objective, label, recipe, train_size.
+def _objectives(values: Any, seeds: list[int]) -> list[dict[str, Any]]:
+    """What a method changes in a run: objective, label, recipe, train_size, seed.
 
-    Lists of coefficients and of training sizes expand to a grid.
+    Lists of coefficients and of training sizes expand to a grid; ``seeds`` are those of methods
+    that name none.
     """
     listed = values if isinstance(values, list | tuple) else [values]
     found: list[dict[str, Any]] = []
@@ -269,13 +268,14 @@ def _objectives(values: Any) -> list[dict[str, Any]]:
             rule = "must be strings such as 'focal:gamma=3', or tables with an objective"
             raise refuse("objectives", rule, f"got {value!r}", 'Try {objective = "…"}.')
         fixed = {"recipe": _recipe(spec.pop("recipe"))} if "recipe" in spec else {}
+        own = _seeds(spec.pop("seeds")) if "seeds" in spec else seeds
         fields = placeholders("objectives", text)
         for name in {*fields, *spec} - {"train_size"}:
             if name not in fields or name not in spec:
                 rule = f"must have a list for each {{coefficient}}, here {name!r}"
                 raise refuse("objectives", rule, f"got {value!r}", "Try gamma = [1, 3].")
         lists = {name: v if isinstance(v, list) else [v] for name, v in spec.items()}
-        _check_runs(math.prod(map(len, lists.values())))
+        _check_runs(len(found) + math.prod(map(len, lists.values())) * len(own))
         for chosen in itertools.product(*lists.values()):
             given = dict(zip(lists, chosen, strict=True))
             sizes = {name: given[name] for name in ("train_size",) if name in given}
@@ -283,7 +283,7 @@ def _objectives(values: Any) -> list[dict[str, Any]]:
                 "objective": filled("objectives", text, given),
                 "label": filled("label", label, given),
             }
-            found.append({**names, **fixed, **sizes})
+            found += [{**names, **fixed, **sizes, "seed": seed} for seed in own]
     return found
 
 
