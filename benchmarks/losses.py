@@ -11,9 +11,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from calibrant.losses import LOSSES, Objective
 from calibrant.models import build
@@ -21,6 +23,25 @@ from common import BENCHMARKS, best, fill, machine, markdown, met, table
 
 SIZES = {(128, 10): 100, (4096, 1000): 1}
 OPTIONS: dict[str, dict] = {"avuc": {"threshold": 1.0}}
+
+
+FLOOR, BY_SAMPLE = "floor", "F.cross_entropy by sample"
+
+
+class Kernels(TorchDispatchMode):
+    """Counts what PyTorch executes, views left out."""
+
+    count = 0
+
+    def __torch_dispatch__(self, kernel, types, args=(), kwargs=None):
+        self.count += not kernel.is_view
+        return kernel(*args, **(kwargs or {}))
+
+
+def kernels_of(step: Callable[[], None]) -> int:
+    with Kernels() as found:
+        step()
+    return found.count
 
 
 def contestants(num_samples: int, num_classes: int, repeats: int) -> dict[str, Callable[[], None]]:
@@ -39,10 +60,8 @@ def contestants(num_samples: int, num_classes: int, repeats: int) -> dict[str, C
         return run
 
     found = {
-        "floor": timed(F.cross_entropy),
-        "F.cross_entropy by sample": timed(
-            lambda z, y: F.cross_entropy(z, y, reduction="none").mean()
-        ),
+        FLOOR: timed(F.cross_entropy),
+        BY_SAMPLE: timed(lambda z, y: F.cross_entropy(z, y, reduction="none").mean()),
     }
     for name, loss in LOSSES.items():
         options = dict(OPTIONS.get(name, {}))
@@ -58,11 +77,12 @@ def contestants(num_samples: int, num_classes: int, repeats: int) -> dict[str, C
     return found
 
 
-def ratios() -> list[tuple[str, ...]]:
+def ratios() -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    """The ratios at each size, and the numbers of kernels that explain those of small batches."""
     columns = []
     for (n, k), repeats in SIZES.items():
         times = best(contestants(n, k, repeats), 25)
-        floor = times.pop("floor")
+        floor = times.pop(FLOOR)
         print(f"{n} x {k}: F.cross_entropy {1e6 * floor / repeats:.0f} us")
         columns.append({name: seconds / floor for name, seconds in times.items()})
     rows = []
@@ -73,7 +93,19 @@ def ratios() -> list[tuple[str, ...]]:
         targets = _targets(name, batch=batch) if name in LOSSES else ()
         kept = [met(one, target) for one, target in zip(measured, targets, strict=False)]
         rows.append((label, *measured, ", ".join(targets), ", ".join(kept)))
-    return rows
+    return rows, kernels(columns[0])
+
+
+def kernels(small: dict[str, float]) -> list[tuple[str, ...]]:
+    """How many kernels the losses take at the smallest size, and what one of them costs there."""
+    counts = {name: kernels_of(step) for name, step in contestants(*min(SIZES), 1).items()}
+    least = counts.pop(FLOOR)
+    slope = np.polyfit([counts[name] for name in small], list(small.values()), 1)[0]
+    rows = [("kernels of `F.cross_entropy` and its gradient", str(least), "")]
+    for what, batch in (("per-sample losses", False), ("`F.cross_entropy` + a penalty", True)):
+        some = [counts[name] for name, loss in LOSSES.items() if loss.per_sample != batch]
+        rows.append((f"… of {what}", f"{min(some)} to {max(some)}", ""))
+    return [*rows, ("… another kernel at 128 × 10, against `F.cross_entropy`", f"{slope:.2f}", "")]
 
 
 def _targets(name: str, *, batch: bool) -> tuple[str, str]:
@@ -160,7 +192,9 @@ def memory() -> list[tuple[str, ...]]:
 
 def main() -> None:
     head = ["ratio to `F.cross_entropy`", "128 × 10", "4,096 × 1,000", "target", "met"]
-    text = "\n\n".join([machine(), markdown(head, ratios()), table(training_step() + memory())])
+    measured, counted = ratios()
+    rest = table([*counted, *training_step(), *memory()])
+    text = "\n\n".join([machine(), markdown(head, measured), rest])
     fill(BENCHMARKS, "losses", text)
     print(text)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import calibrant
@@ -20,6 +21,7 @@ from calibrant.streaming import (
     Accumulator,
     LocalProcesses,
     Part,
+    _executors,
     accumulate_files,
     in_this_process,
     parquet_files,
@@ -111,6 +113,16 @@ def test_processes_give_the_same_bits(tmp_path: Path, groups: dict[str, Any]) ->
     assert states(found) == states(in_this_process(files))
     assert [part.files for part, _ in seen] == [1, 2, 3, 4]
     assert seen[-1] == (Part(files=4, rows=sum(SIZES)), 4)
+
+
+def test_arrow_keeps_to_the_threads_of_a_worker() -> None:
+    """Else a worker of one thread decodes on all cores, beside the workers there."""
+    with processes.crew() as workers:
+        prepare = partial(_executors.use_threads, 1)
+        workers.append(processes.Worker("calibrant.streaming._preload", prepare))
+        workers[0].give("count", pa.cpu_count)
+        processes.answered(workers)
+        assert workers[0].answer() == 1
 
 
 def test_a_killed_worker_costs_its_files_only(

@@ -67,7 +67,7 @@ class LocalProcesses:
         with crew() as workers:
             while todo or any(worker.task for worker in workers):
                 while todo and len(workers) < count:
-                    prepare = partial(limit_threads, threads)
+                    prepare = partial(use_threads, threads)
                     workers.append(Worker("calibrant.streaming._preload", prepare))
                     self._give(workers[-1], todo, plan)
                 for worker in answered([worker for worker in workers if worker.task]):
@@ -180,8 +180,16 @@ def _outcome(ray: Any, part: Any, chunk: Chunk) -> Part:
     return found
 
 
-def _read_task(files: Chunk, plan: FilePlan, threads: int) -> tuple[Part, States]:
+def use_threads(threads: int) -> None:
+    """Limit a worker to its share of the cores; Arrow decodes columns in threads of its own."""
+    import pyarrow as pa
+
     limit_threads(threads)
+    pa.set_cpu_count(threads)
+
+
+def _read_task(files: Chunk, plan: FilePlan, threads: int) -> tuple[Part, States]:
+    use_threads(threads)
     return measure_chunk(files, plan)
 
 

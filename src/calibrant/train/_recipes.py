@@ -15,6 +15,11 @@ from calibrant._core.checks import check_choice, check_count, near_name, refuse
 from calibrant._core.options import check_option_names
 
 LATER = ("resized_crop",)  # settings that 0.2.0 did not have
+OPTIMISERS: dict[str, type[torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "adamw": torch.optim.AdamW,
+    "adagrad": torch.optim.Adagrad,
+}
 DECORATED = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
 
 
@@ -119,16 +124,14 @@ class Recipe:
 
     def make_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """The optimiser at the largest learning rate."""
+        more: dict[str, Any] = {}
         if self.optimizer == "sgd":
-            return _uncompiled(torch.optim.SGD)(
-                parameters,
-                self.learning_rate,
-                self.momentum,
-                weight_decay=self.weight_decay,
-                nesterov=self.nesterov,
-            )
-        kind = torch.optim.AdamW if self.optimizer == "adamw" else torch.optim.Adagrad
-        return _uncompiled(kind)(parameters, self.learning_rate, weight_decay=self.weight_decay)
+            more = {"momentum": self.momentum, "nesterov": self.nesterov}
+        kind = _uncompiled(OPTIMISERS[self.optimizer])
+        made: torch.optim.Optimizer = kind(
+            parameters, lr=self.learning_rate, weight_decay=self.weight_decay, **more
+        )
+        return made
 
     def facts(self) -> dict[str, Any]:
         """All settings; those that came later only where they are set, so that old runs resume."""
