@@ -1517,6 +1517,7 @@ def test_every_part_of_a_claim_is_shown_with_its_numbers() -> None:
     """The line of a claim shows one part; W2 asks for temperature scaling and for binning."""
     [(claim, verdict)] = judge(Evidence.published(), ["W2"])
     shown, other = verdict.parts
+    assert verdict.reason == f"Both parts hold. {shown.reason}"
     assert (verdict.effect, verdict.cases) == (shown.effect, shown.cases)
     [words] = [line for line in details(verdict) if "histogram binning" in line]
     assert (

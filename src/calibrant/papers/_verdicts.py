@@ -150,9 +150,8 @@ def _decide(
     chance = claim_luck(contrasts, found, runs)
     if chance > LUCK:
         return put_down_to_luck(whole, chance)
-    return replace(
-        whole, reason=f"All {len(parts)} parts hold. {whole.reason}" if several else whole.reason
-    )
+    every = "Both" if len(parts) == 2 else f"All {len(parts)}"
+    return replace(whole, reason=f"{every} parts hold. {whole.reason}") if several else whole
 
 
 def what_decides(contrasts: Sequence[Contrast], found: Sequence[Sequence[Setting]]) -> str:
