@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO := .venv/.demo
 READY := .venv/.ready
+COMPILED := .venv/.compiled
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 # No bytecode, which pip would not pass on as an option to the environment in which it builds the package.
 # ("no" is what turns compilation off: pip takes the value for that of --compile.)
@@ -12,7 +13,7 @@ EXAMPLES := src/calibrant/examples
 # Hundreds of test processes load PyTorch: keep the compiled bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-logs test-numpy test-slow test-all coverage lint check lowest dist bench docs clean
+.PHONY: demo compiled test test-logs test-numpy test-slow test-all coverage lint check lowest dist bench docs clean
 
 # One environment, grown step by step: the demo needs a tenth of what the tests do. PyTorch, by far the
 # largest package, is unpacked while the rest is resolved and built; then come its dependencies.
@@ -22,11 +23,19 @@ $(DEMO): pyproject.toml setup.py constraints.txt $(wildcard src/calibrant/_core/
 	$(PIP) torch
 	touch $(DEMO)
 
-# Collecting the tests compiles all that they import; each of the processes that run them would do so.
+# The largest packages are unpacked while the rest of them is resolved.
+LARGE := llvmlite onnxruntime pandas playwright ray statsmodels transformers
 $(READY): $(DEMO)
+	$(PIP) --no-deps $(LARGE) & $(PIP) --no-warn-conflicts --editable '.[data,docs,plots,sklearn]' && wait $$!
 	$(PIP) --editable '.[dev,docs]'
-	-$(BIN)/python -m pytest -q --collect-only > /dev/null
 	touch $(READY)
+
+# Collecting the tests compiles all that they import; each of the processes that run them would do so.
+$(COMPILED): $(READY)
+	-$(BIN)/python -m pytest -q --collect-only > /dev/null
+	touch $(COMPILED)
+
+compiled: $(COMPILED)  ## the development environment, with the bytecode of what the tests import
 
 demo: $(DEMO)  ## find the best loss and calibrator on an embedded task, and write two reports: a minute or two
 	$(BIN)/calibrant study run quick --out demo/results
@@ -40,19 +49,19 @@ demo: $(DEMO)  ## find the best loss and calibrator on an embedded task, and wri
 # One process runs a file as a whole; tests/conftest.py says in which order, and what holds for slow tests.
 PYTEST := $(BIN)/python -m pytest -q -n auto --dist loadscope
 
-test: $(READY)  ## the tests but the slow ones
+test: $(COMPILED)  ## the tests but the slow ones
 	$(PYTEST) -m "not slow"
 
 # The rows of scores are swept by compiled kernels where a compiler was found; NumPy is their reference.
 NUMPY_TESTS := tests/test_predictions.py tests/test_metric_oracles.py tests/test_streaming.py tests/test_hostile.py
-test-numpy: $(READY)  ## the tests of rows, oracles, streams and bad input on the NumPy kernels
+test-numpy: $(COMPILED)  ## the tests of rows, oracles, streams and bad input on the NumPy kernels
 	CALIBRANT_KERNELS=numpy $(PYTEST) -m "not slow" $(NUMPY_TESTS)
 
-test-slow: $(READY)  ## the slow tests alone: simulations, killed processes, clusters
+test-slow: $(COMPILED)  ## the slow tests alone: simulations, killed processes, clusters
 	$(PYTEST) -m slow
 
 # Each tool in an environment of its own: their requirements differ from ours.
-test-logs: $(READY)  ## the tests of evaluation logs, on logs that the current Inspect and lm-evaluation-harness write
+test-logs: $(COMPILED)  ## the tests of evaluation logs, on logs that the current Inspect and lm-evaluation-harness write
 	rm -rf build/logs
 	set -e; for tool in inspect-ai lm-eval; do \
 	  $(PYTHON) -m venv build/$$tool; \
@@ -63,7 +72,7 @@ test-logs: $(READY)  ## the tests of evaluation logs, on logs that the current I
 
 test-all: test test-numpy test-slow  ## every test
 
-coverage: $(READY)  ## the tests but the slow ones, with the coverage by branch; fails below the floor in pyproject.toml
+coverage: $(COMPILED)  ## the tests but the slow ones, with the coverage by branch; fails below the floor in pyproject.toml
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -q -n auto --dist loadscope -m "not slow"
 	$(BIN)/coverage combine --quiet

@@ -1,7 +1,7 @@
 """The tests. Their arrays are small, and several processes share the cores of a machine.
 
 Threads of PyTorch and BLAS that wait for one another took a third of all the time, so each process
-has one. It is said here because this is read before anything loads either.
+has one. It is set here because this file is read before anything loads either.
 """
 
 import os

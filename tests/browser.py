@@ -27,7 +27,7 @@ def chromium() -> str | None:
 
 @contextmanager
 def launched() -> Iterator[Browser]:
-    """A browser that ends with the block."""
+    """A browser, closed at the end of the block."""
     from playwright.sync_api import sync_playwright
 
     path = chromium()
@@ -42,7 +42,7 @@ def launched() -> Iterator[Browser]:
 
 @dataclass
 class Opened:
-    """A report in the browser, and what it did that it must not do."""
+    """A report open in the browser, with its console messages and requests."""
 
     page: Page
     complaints: list[str] = field(default_factory=list)
@@ -50,12 +50,12 @@ class Opened:
     _listeners: list[tuple[Any, Any]] = field(default_factory=list)
 
     def listen(self, event: Any, listener: Any) -> None:
-        """Be told of an event of the page while this report is open."""
+        """Listen to an event of the page while this report is open."""
         self.page.on(event, listener)
         self._listeners.append((event, listener))
 
     def leave(self) -> None:
-        """Give the page back as it was found."""
+        """Leave the page as it was found."""
         for event, listener in self._listeners:
             self.page.remove_listener(event, listener)
         self.page.mouse.move(0, 0)
@@ -75,7 +75,7 @@ class Opened:
         self.settle()
 
     def wait_until(self, expression: str) -> None:
-        """Wait until something is true; the page's policy forbids Playwright's own way."""
+        """Poll an expression until it is true; the page's policy forbids Playwright's own wait."""
         for _ in range(200):
             if self.page.evaluate(expression):
                 return
@@ -94,7 +94,7 @@ def _page(browser: Browser) -> Page:
     if browser.contexts:
         return browser.contexts[0].pages[0]
     page = browser.new_context(offline=True).new_page()
-    page.set_default_timeout(120_000)  # a busy machine is no fault of the report
+    page.set_default_timeout(120_000)  # a busy machine is not the report's fault
     return page
 
 

@@ -3,8 +3,8 @@
     python tests/lowest.py
 
 Makes a new environment in a temporary folder, installs each core dependency at its lower bound and
-of the extras safetensors alone, and runs the tests that need no other. Typer calls click, whose
-range is Typer's to say: the command line is tried with the newest click that pip finds and with the
+of the extras safetensors alone, and runs the tests that need no other. Typer calls click and sets
+its version range: the command line is tried with the newest click that pip finds and with the
 lowest that Typer allows.
 """
 

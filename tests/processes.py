@@ -1,7 +1,7 @@
-"""Real processes for the tests: started as a terminal does, waited for, held where it matters.
+"""Real processes for the tests: started as by a terminal, waited for, paused where needed.
 
-A test waits for what it can see, never for a time in which something surely has happened: on a
-busy machine nothing surely has. Limits in seconds are those of an idle machine.
+A test waits for something it can observe, never for a fixed time: on a busy machine none is long
+enough. Limits in seconds are those of an idle machine.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def alive(pids: list[int]) -> list[int]:
 
 
 def slowness() -> float:
-    """How many times longer than alone a process takes for its work at the moment; at least 1."""
+    """How many times slower than on an idle machine a process currently runs; at least 1."""
     start, used = time.perf_counter(), time.process_time()
     while time.process_time() - used < SPIN:
         pass
@@ -111,17 +111,17 @@ def wait_for(done: Callable[[], Found], seconds: float = PATIENCE) -> Found:
     deadline = time.monotonic() + seconds
     while not (found := done()):
         assert time.monotonic() < deadline
-        time.sleep(0.02)
+        time.sleep(0.05)  # listing all processes takes CPU time that they need
     return found
 
 
 def wait_for_the_end(pids: list[int], seconds: float = 2) -> None:
-    """All of these processes must end within some seconds of an idle machine."""
+    """All of these processes must end in time; the limit is in seconds of an idle machine."""
     wait_for(lambda: not alive(pids), seconds * max(slowness(), slowness()))
 
 
 def wait_for_handlers(process: subprocess.Popen[str]) -> None:
-    """Wait until a command handles signals itself, where the system tells."""
+    """Wait until a command handles signals itself, where the system shows it."""
     file = Path(f"/proc/{process.pid}/status")
     if file.exists():
         wait_for(lambda: _catches(file, signal.SIGTERM) or process.poll() is not None)

@@ -16,7 +16,7 @@ from calibrant.train import Recipe, train
 def brute_update(
     gammas: list[float], confidence: list[float], correct: list[bool], **options: float
 ) -> tuple[list[float], list[float]]:
-    """One update by plain loops: new exponents, and the confidences where bins part."""
+    """One update in plain loops: new exponents and the edges of the bins."""
     count, n = len(gammas), len(confidence)
     order = sorted(range(n), key=confidence.__getitem__)
     sizes = [n // count + (b < n % count) for b in range(count)]
@@ -75,7 +75,7 @@ def test_samples_are_looked_up_by_the_probability_of_their_class() -> None:
 
 
 def test_training_adapts_to_the_held_out_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After every epoch, with what the network then says of them."""
+    """After every epoch, from the network's current predictions for them."""
     seen = []
     update = AdaFocalGammas.update
 

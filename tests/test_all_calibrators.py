@@ -1,4 +1,4 @@
-"""Laws that hold for every calibrator, and a test that none escapes them."""
+"""Laws that hold for every calibrator, and a test that none is left out."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def make(request: pytest.FixtureRequest) -> Callable[[], Calibrator]:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """Of the calibrator that ``make`` makes."""
+    """Name of the calibrator that ``make`` makes."""
     return request.node.callspec.params["make"]
 
 
@@ -229,7 +229,7 @@ def test_argmax_is_kept_at_neighbouring_floats(temperature: float) -> None:
 
 
 def test_promise_of_the_argmax_is_not_made_in_vain() -> None:
-    """Methods that promise nothing do change predictions somewhere, so the attribute tells."""
+    """Methods that do not promise to keep the argmax do change some predictions."""
     z, labels = draw(2000, 4, spread=1.0, seed=11)
     p = Predictions(logits=z + np.array([1.5, 0, 0, 0], dtype=np.float32), labels=labels)
     for key in ("vector", "matrix", "platt", "beta", "isotonic", "histogram of classes"):
@@ -433,7 +433,7 @@ def test_only_ratios_of_weights_matter_without_a_prior(key: str) -> None:
 
 
 def test_some_weights_choose_other_penalties() -> None:
-    """The test above would see it if folds or penalties took no notice of weights."""
+    """The test above can fail: folds and penalties do depend on the weights."""
     z, labels = draw(150, 4, seed=31)
     p = Predictions(logits=z, labels=labels)
     once, often = (

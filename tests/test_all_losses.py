@@ -1,4 +1,4 @@
-"""Laws that hold for every loss, and a test that none escapes them."""
+"""Laws that hold for every loss, and a test that none is left out."""
 
 from __future__ import annotations
 
@@ -453,7 +453,7 @@ def test_class_weights(name: str, options: dict[str, Any]) -> None:
 
 @every
 def test_any_device_and_no_waiting(name: str, options: dict[str, Any]) -> None:
-    """The meta device has no values to look at, and refuses tensors of another device."""
+    """The meta device has no values to read, and refuses tensors of another device."""
     z, y = batch((8, 4), dtype=torch.float32)
     z, y = z.to("meta").requires_grad_(), y.to("meta")
     got = value(name, options, z, y, ignore_index=-100)

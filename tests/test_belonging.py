@@ -96,7 +96,7 @@ def test_cross_fitting_and_selection_never_divide_a_cluster() -> None:
 
 
 def test_selection_counts_clusters_once() -> None:
-    """Repeating every sample ten times as one cluster changes nothing of the selection."""
+    """Repeating every sample ten times as one cluster does not change the selection."""
     z = RNG.normal(0, 2, (80, 3))
     y = (z / 2 + RNG.gumbel(size=z.shape)).argmax(1)
     every = np.arange(80)

@@ -132,7 +132,7 @@ def test_sampling_weights_reach_the_pool() -> None:
 
 @dataclass(eq=False, repr=False)
 class Mistaken(Calibrator):
-    """A member that takes each class for the next."""
+    """A member that mistakes each class for the next."""
 
     learned: ClassVar = {}
 

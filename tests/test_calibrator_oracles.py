@@ -47,7 +47,7 @@ from tests.conftest import CASES, draw
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
-    """The oracles' arrays are small: threads that wait for each other cost more than they give."""
+    """The oracles' arrays are small: threads would cost more time than they save."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with threadpool_limits(1):
@@ -116,7 +116,8 @@ def read(z, labels):
 
 def log_softmax(z):
     z = np.asarray(z, dtype=np.float64)
-    return z - logsumexp(z, axis=1, keepdims=True)
+    z = z - z.max(axis=1, keepdims=True)
+    return z - np.log(np.exp(z).sum(axis=1, keepdims=True))
 
 
 def softmax(z):
@@ -271,7 +272,7 @@ def test_temperature_from_probabilities(k) -> None:
 
 
 def test_temperature_shifts_and_impossible_classes() -> None:
-    """Offsets of whole rows mean nothing, nor do classes of probability 0 in a row."""
+    """Neither an offset of a whole row nor a class of probability 0 changes the fit."""
     z, labels = scaled(300, 4, 2, 0)
     rng = np.random.default_rng(0)
     t = TemperatureScaling().fit(read(z, labels)).temperature_
@@ -368,7 +369,7 @@ def assert_least_ece(z, labels, grid, **options) -> None:
     assert at[0] == np.flatnonzero(curve < curve.min() + 1e-12)[0]
 
 
-# The oracle computes 1,000 values of ECE; of the types of number one is enough for the fast tests.
+# The oracle computes 1,000 values of ECE; one dtype is enough for the fast tests.
 @pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=pytest.mark.slow) if n.endswith("f8") else n for n in ECE_DATA],
@@ -430,7 +431,7 @@ def test_ece_temperature_of_equal_mass_near_one() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("norm", "k", "seed"), [(2, 3, 13), (2, 3, 19), (math.inf, 2, 3)])
 def test_ece_temperature_of_equal_mass_is_that_of_the_metric(norm, k, seed) -> None:
-    """Fit and metric must mean the same ECE, also where confidences round to 1."""
+    """Fit and metric use the same definition of ECE, also where confidences round to 1."""
     z, labels = mixed(300, k, seed)
     options = {"binning": "mass", "norm": norm}
     c = TemperatureScaling(objective="ece", **options).fit(read(z, labels))
@@ -508,14 +509,20 @@ def test_soft_ece_oracle_is_golden(shared) -> None:
 TEMPERATURES = np.geomspace(0.05, 20, 4000)
 
 
+def confidences_at(z, temperatures):
+    """Confidences at many temperatures at once, (T, N)."""
+    z = np.asarray(z, dtype=np.float64)
+    below = z - z.max(axis=1, keepdims=True)
+    return 1 / np.exp(below / temperatures[:, None, None]).sum(axis=-1)
+
+
 def soft_excess(z, labels, **options):
     """How far the fit's objective lies above the least of the dense grid."""
     hit = (z.argmax(axis=1) == labels).astype(float)
     fitted = TemperatureScaling(objective="soft_ece", **options).fit(read(z, labels))
     assert 0.05 - 1e-9 <= fitted.temperature_ <= 20 + 1e-9
-    confidences = np.stack([top_confidence(z, t)[0] for t in TEMPERATURES])
-    parts = np.array_split(confidences, 80)
-    least = min(soft_ece(part, hit, **options).min() for part in parts)
+    parts = np.array_split(TEMPERATURES, 80)
+    least = min(soft_ece(confidences_at(z, part), hit, **options).min() for part in parts)
     return soft_ece(top_confidence(z, fitted.temperature_)[0], hit, **options) - least
 
 
@@ -682,7 +689,7 @@ def test_structured_scaling(data, name, strength) -> None:
     _, *at_start = objective(objective.start(), np.zeros(objective.k))
     size = max(np.abs(g).max() for g in gradient)
     assert size < 1e-6 * max(np.abs(g).max() for g in at_start)
-    if z.shape[1] < 10 or strength == 1:  # the rest takes seconds, and has no gradient either
+    if z.shape[1] < 10 or strength == 1:  # the others take seconds, and their gradient vanishes too
         assert value - objective.least() < 1e-9
     matrix = c.weight_ if c.weight_.ndim == 2 else np.diag(c.weight_)
     want = softmax(objective.f.numpy() @ matrix.T + c.bias_)
@@ -1030,18 +1037,21 @@ def test_quadratic_of_normal_scores() -> None:
 # --- 6. isotonic ------------------------------------------------------------------------------
 
 
-def peer_isotonic(fit_probs, labels, new, weights=None, floor=0.0):
+def peer_isotonic(fit_probs, labels, new, weights=None, floors=(0.0,)):
+    """The peer's fit at new points, for each floor of its values."""
     from sklearn.isotonic import IsotonicRegression
 
-    out = np.empty_like(new)
+    out = np.empty((len(floors), *new.shape))
     for j in range(new.shape[1]):
         peer = IsotonicRegression(out_of_bounds="clip")
         peer.fit(fit_probs[:, j], (labels == j) * 1.0, sample_weight=weights)
-        out[:, j] = peer.predict(new[:, j])
-        if floor:  # of the samples of the fit, between which the map is linear
-            knots = np.unique(fit_probs[:, j])
-            values = np.clip(peer.predict(knots), floor, 1 - floor)
-            out[:, j] = np.interp(new[:, j], knots, values)
+        plain = peer.predict(new[:, j])
+        for i, floor in enumerate(floors):
+            out[i, :, j] = plain
+            if floor:  # of the samples of the fit, between which the map is linear
+                knots = np.unique(fit_probs[:, j])
+                values = np.clip(peer.predict(knots), floor, 1 - floor)
+                out[i, :, j] = np.interp(new[:, j], knots, values)
     return out
 
 
@@ -1050,25 +1060,28 @@ def test_isotonic(name) -> None:
     z, labels = DATA[name]
     p, probs = read(z, labels), softmax(z)
     new = skewed(400, z.shape[1], 99)[0] * 1.7  # beyond the range of the fit too
+    both = np.concatenate([probs, softmax(new)])
     weights = np.random.default_rng(0).gamma(1, size=len(z))
-    for w, floor in [(None, 0), (weights, 0), (None, None)]:
-        c = Isotonic(floor=floor).fit(p, weights=w)
-        least = 1 / (2 * len(z) + 2) if floor is None else 0
-        for at, got in [(z, c.transform(p)), (new, c.transform(read(new, np.zeros(400, int))))]:
-            want = peer_isotonic(probs, labels, softmax(at), w, least)
-            ok = want.sum(axis=1) > 0
-            assert ok.mean() > 0.5
-            assert got.probs[ok] == pytest.approx(rows_to_one(want[ok]), abs=1e-9)
+    for w, floors in [(None, (0, None)), (weights, (0,))]:
+        least = [1 / (2 * len(z) + 2) if floor is None else 0 for floor in floors]
+        wanted = peer_isotonic(probs, labels, both, w, least)
+        for floor, expected in zip(floors, wanted, strict=True):
+            c = Isotonic(floor=floor).fit(p, weights=w)
+            at_fit, at_new = np.split(expected, [len(z)])
+            for want, at in [(at_fit, p), (at_new, read(new, np.zeros(400, int)))]:
+                ok = want.sum(axis=1) > 0
+                assert ok.mean() > 0.5
+                got = c.transform(at).probs[ok]
+                assert got == pytest.approx(rows_to_one(want[ok]), abs=1e-9)
 
 
 def test_isotonic_of_rounded_ties() -> None:
     """Swap two other classes' logits: the same probability, but for the order of summation."""
     z, labels = CASES["ties"]
     p = read(z.astype("float64"), labels)
-    want = peer_isotonic(p.probs, labels, p.probs)
-    assert np.round(want, 9) == pytest.approx(
-        peer_isotonic(np.round(p.probs, 12), labels, np.round(p.probs, 12)), abs=1e-6
-    )
+    [want] = peer_isotonic(p.probs, labels, p.probs)
+    rounded = np.round(p.probs, 12)
+    assert np.round(want, 9) == pytest.approx(peer_isotonic(rounded, labels, rounded)[0], abs=1e-6)
     assert Isotonic(floor=0).fit(p).transform(p).probs == pytest.approx(rows_to_one(want), abs=1e-6)
 
 
@@ -1102,12 +1115,19 @@ def test_centred_isotonic(name) -> None:
     for w, floor in [(None, 0), (whole, 0), (None, None)]:
         c = CentredIsotonic(floor=floor).fit(p, weights=w)
         least = 1 / (2 * len(z) + 2) if floor is None else 0
+        ones = np.ones(len(z))
+        points = [
+            centred(x, (labels == j) * 1.0, ones if w is None else w) for j, x in enumerate(probs.T)
+        ]
         for at in (z, new):
-            want = np.empty(at.shape)
-            for j in range(z.shape[1]):
-                hit = (labels == j) * 1.0
-                knots, values = centred(probs[:, j], hit, np.ones(len(z)) if w is None else w)
-                want[:, j] = np.interp(softmax(at)[:, j], knots, np.clip(values, least, 1 - least))
+            columns = zip(softmax(at).T, points, strict=True)
+            want = np.stack(
+                [
+                    np.interp(x, knots, np.clip(values, least, 1 - least))
+                    for x, (knots, values) in columns
+                ],
+                axis=1,
+            )
             ok = want.sum(axis=1) > 0
             got = c.transform(Scores(logits=at)).probs
             assert got[ok] == pytest.approx(rows_to_one(want[ok]), abs=1e-9)
@@ -1645,7 +1665,7 @@ def test_select_calibrator(name, criterion) -> None:
 
 
 def test_selection_prefers_the_simple() -> None:
-    """The rules do something on the data above: they leave the best for the simple, and none."""
+    """The rules matter on the data above: they prefer a simpler method to the best, and none."""
     z, labels = DATA["skewed 3"]
     chosen = {
         e: select_calibrator(read(z, labels), PLAIN, seed=1, standard_errors=e).chosen

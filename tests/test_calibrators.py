@@ -1,4 +1,4 @@
-"""Each calibrator against its formula written once more, golden numbers, and peers."""
+"""Each calibrator against a second implementation of its formula, golden numbers and peers."""
 
 from __future__ import annotations
 

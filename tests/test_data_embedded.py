@@ -101,7 +101,7 @@ def test_options_that_are_refused() -> None:
 
 @pytest.mark.slow
 def test_a_small_network_overfits_the_signals() -> None:
-    """What the quick study lives on: trained in seconds, overfitted, overconfident."""
+    """What the quick study relies on: trained in seconds, overfitted, overconfident."""
     torch = pytest.importorskip("torch")
     from torch import nn
 

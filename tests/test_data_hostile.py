@@ -1,4 +1,4 @@
-"""Files that mean harm or are broken: refused in clear words, and nothing is run or filled."""
+"""Malicious and broken files: refused with a clear message before they can do harm."""
 
 from __future__ import annotations
 

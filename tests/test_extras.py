@@ -1,4 +1,4 @@
-"""Whoever lacks an optional package reads one sentence on how to get it."""
+"""Without an optional package, one sentence says how to install it."""
 
 from __future__ import annotations
 

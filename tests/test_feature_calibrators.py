@@ -50,7 +50,7 @@ def unaware(num_samples: int, seed: int) -> tuple[Predictions, np.ndarray]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_thread() -> Iterator[None]:
-    """Threads of small products mostly wait for each other on a busy machine."""
+    """On a busy machine the threads of small matrix products mostly wait for each other."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -493,7 +493,7 @@ def written(folder: Path, name: str, rows: list[object]) -> Path:
     ],
 )
 def test_rows_that_are_refused(tmp_path: Path, name: str, rows: list[object], message: str) -> None:
-    """In one line of a length that a terminal can show, and in no time."""
+    """In one line that fits on a terminal, and quickly."""
     said = calibrant("measure", written(tmp_path, name, rows))
     assert message in said
     assert len(said) < 5000

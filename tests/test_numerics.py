@@ -1,4 +1,4 @@
-"""The functions that replace SciPy's on the way of small files, against SciPy's."""
+"""The functions that replace SciPy's for small files, compared with SciPy's."""
 
 from __future__ import annotations
 

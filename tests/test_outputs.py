@@ -1,4 +1,4 @@
-"""Outputs that cannot be written are refused before the work whose result they are to hold."""
+"""Outputs that cannot be written are refused before the work starts, not after it."""
 
 from __future__ import annotations
 

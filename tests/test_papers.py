@@ -1,4 +1,4 @@
-"""The papers as something that can be run: recipes, tables beside the published ones, commands."""
+"""Running the papers: recipes, tables beside the published ones, commands."""
 
 from __future__ import annotations
 

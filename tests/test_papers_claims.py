@@ -1062,7 +1062,7 @@ def test_a_calibration_error_of_zero_counts_as_the_least() -> None:
 
 
 def brute_luck(cells: Mapping[Place, Mapping[Label, Mapping[int, float]]]) -> float:
-    """Share of all ways to deal labels out within seeds that give as large a contrast."""
+    """Share of all permutations of the labels within seeds that give as large a contrast."""
 
     def contrast(rows: list[tuple[float, ...]]) -> float:
         return sum(math.log(row[0]) - sum(map(math.log, row[1:])) / (len(row) - 1) for row in rows)
@@ -1435,7 +1435,9 @@ def test_measured_tables(folder: Path) -> None:
     scaled = Label("cross_entropy", "temperature")
     assert seeds_of(found, "karandikar2021", "main", "ece", scaled)[0] == pytest.approx(0.32)
     shifts = found.at("singh2021", "shift", "auroc")
-    assert all(Label("cross_entropy") not in cells for cells in shifts.values())  # NaN is no value
+    assert all(
+        Label("cross_entropy") not in cells for cells in shifts.values()
+    )  # NaN does not count as a value
     shifted = found.at("karandikar2021", "shift", "ece")
     assert sorted(place.part for place in shifted) == ["signals/1", "signals/2"]
 

@@ -844,7 +844,7 @@ def test_a_place_that_stands_for_itself_is_named_once() -> None:
 
 
 def test_panels_that_disagree_keep_their_legends() -> None:
-    """A legend for all must not give a line the look of another."""
+    """In a shared legend no line may look like another."""
     for second, merged in (("black", True), ("red", False)):
         fig, ((left, right),) = sheet(1, 2)
         left.plot([0, 1], color="black", label="focal")

@@ -64,8 +64,9 @@ def test_designed_losses() -> None:
 
 
 HEAVY = {"torch", "matplotlib", "sklearn", "pyarrow", "scipy", "rich", "lightning"}
-# They load Lightning and Transformers, which takes several times as long as all others together.
-SLOWLY = {"lightning", "torchmetrics"}
+# They load Lightning, Transformers, Ray and scikit-learn, which takes several times as long as all
+# others together.
+SLOWLY = {"huggingface", "lightning", "ray_data", "sklearn", "torchmetrics"}
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ from calibrant.sklearn import CalibratedClassifier
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """On a busy machine the threads of BLAS wait for each other, 4 ms a step of L-BFGS."""
+    """On a busy machine the threads of BLAS wait for each other, 4 ms per step of L-BFGS."""
     with threadpool_limits(1):
         yield
 

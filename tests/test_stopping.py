@@ -143,7 +143,7 @@ with stopping.resumable(progress):
 
 @pytest.mark.parametrize("where", ["python", "compiled code"])
 def test_a_second_signal_ends_at_once(tmp_path: Path, where: str) -> None:
-    """Even if what the first one began does not come to an end."""
+    """Even if the clean-up that the first one started never ends."""
     stopping_now = tmp_path / "stopping"
     process = begin_python(STUCK, where, stopping_now)
     assert process.stdout is not None
@@ -153,12 +153,13 @@ def test_a_second_signal_ends_at_once(tmp_path: Path, where: str) -> None:
     assert process.poll() is None
     seconds, _, error, _ = stop(process, signal.SIGINT)
     assert seconds < 1
-    assert process.returncode in (130, -signal.SIGINT)  # to a shell the same
+    assert process.returncode in (130, -signal.SIGINT)  # a shell sees the same
     assert error == ""
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_leaves_nobody(tmp_path: Path) -> None:
-    """Twice in a row, while the first is being obeyed or just after."""
+    """Twice in a row, while the first is being handled or just after."""
     process = begin(*study_arguments(tmp_path, **LONG))
     others = wait_for(lambda: below(process.pid))
     os.killpg(process.pid, signal.SIGINT)
@@ -412,7 +413,9 @@ def test_a_closed_output_is_no_error() -> None:
 # --- no orphans -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("moment", ["loading", pytest.param("working", marks=pytest.mark.slow)])
 def test_nobody_outlives_the_driver(tmp_path: Path, number: int, moment: str) -> None:
     """Only the driver gets the signal, as from ``kill -9`` or the system short of memory."""
@@ -462,7 +465,7 @@ def test_processes_of_workers_end_with_the_driver(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 2000 KiB, all but full in the end of the study."""
+    """A disk of 2000 KiB, nearly full at the end of the study."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=2000k", "tmpfs", str(folder)]
@@ -477,7 +480,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.slow
 def test_full_disk(small_disk: Path, tmp_path: Path) -> None:
-    """One sentence, no run failed; with more space the same command ends as if nothing was."""
+    """One sentence, no failed run; with more space the same command finishes the study."""
     path = toml(
         tmp_path,
         data="signals",

@@ -121,8 +121,8 @@ def definitions(tree: ast.Module) -> Iterator[tuple[str, bool]]:
 def test_a_name_has_one_meaning() -> None:
     """Classes, and the constants that other modules import, are defined once in the package.
 
-    A constant that no other module imports belongs to its module alone and may be called like one
-    elsewhere.
+    A constant that no other module imports belongs to its module alone and may share
+    its name with one elsewhere.
     """
     where: dict[str, set[str]] = defaultdict(set)
     classes, imported = set(), set()

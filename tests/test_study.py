@@ -764,7 +764,7 @@ def test_two_drivers_on_one_folder(finished: Path, tmp_path: Path) -> None:
 
 
 def test_a_run_that_fails(tmp_path: Path) -> None:
-    """It leaves error and traceback, the rest goes on, and retry repeats it."""
+    """A failed run leaves its error and traceback, the others go on, and retry repeats it."""
     study = tiny(models=["cnn1d", "resnet8"], seeds=1, objectives=["cross_entropy"])
     now = run_study(study, tmp_path, executor=LOCAL)
     assert (now.count("done"), now.count("failed")) == (1, 1)
@@ -773,7 +773,7 @@ def test_a_run_that_fails(tmp_path: Path) -> None:
     assert record is not None
     assert "must take data of the kind 'signal'" in record["error"]
     assert "Traceback" in record["traceback"]
-    assert run_study(study, tmp_path, executor=_never()).count("failed") == 1  # not by itself
+    assert run_study(study, tmp_path, executor=_never()).count("failed") == 1  # no retry unasked
     again = run_study(study, tmp_path, executor=LOCAL, retry=True)
     assert again.count("failed") == 1
 

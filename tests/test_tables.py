@@ -478,7 +478,7 @@ def at(line: str, word: str) -> int:
 
 @pytest.mark.parametrize("color", [False, True])
 def test_text_columns_are_straight(color: bool) -> None:
-    """Columns start, and spreads stand, at one place on the screen, also below wide letters."""
+    """Columns and spreads are aligned on the screen, also below wide letters."""
     groups = [
         {"data": row, "objective": col, "values": [first, 0.01 * i]}
         for i, row in enumerate(HOSTILE)

@@ -63,7 +63,16 @@ class Collected(Results):
         Its key may differ: recipes change, and a result remains what it was.
         """
         found = self._by_question.get(_question(run))
-        return None if found is None else replace(found, label=run.label)
+        if found is None or found.label == run.label:
+            return found
+        asked = found.key, run.label
+        if asked not in self._relabelled:  # once: the key of a new record has to be computed
+            self._relabelled[asked] = replace(found, label=run.label)
+        return self._relabelled[asked]
+
+    @cached_property
+    def _relabelled(self) -> dict[tuple[str, str], Run]:
+        return {}
 
     @cached_property
     def _by_question(self) -> dict[tuple[object, ...], Run]:

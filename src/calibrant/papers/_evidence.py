@@ -85,9 +85,12 @@ class SeedMean:
     @classmethod
     def of(cls, seeds: Mapping[int, float]) -> SeedMean:
         """From values by seed."""
-        values = list(seeds.values())
-        std = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
-        return cls(float(np.mean(values)), std, len(values), dict(seeds))
+        values = np.array(list(seeds.values()))
+        count = len(values)
+        mean = float(values.sum() / count)
+        gaps = values - mean  # not np.std, which takes four times as long for a few values
+        std = math.sqrt((gaps * gaps).sum() / (count - 1)) if count > 1 else math.nan
+        return cls(mean, std, count, dict(seeds))
 
 
 class Evidence:

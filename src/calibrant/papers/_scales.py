@@ -131,7 +131,8 @@ class PaperAt:
 
     def runs(self, kind: str) -> list[Run]:
         """All runs for a question, each once."""
-        return list({run.key: run for study in self.study(kind) for run in study.runs}.values())
+        studies = (load_study(self.scale, name) for name in self.studies.get(kind, ()))
+        return list({run.key: run for study in studies for run in study.runs}.values())
 
 
 @lru_cache
