@@ -13,13 +13,14 @@ mixes p, q and what lies as far beyond q, so a label at any strength is one draw
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from calibrant._core.arrays import Float64, Int, row_slices
+from calibrant._core.arrays import Float64, Int, in_order
 from calibrant._core.compiled import compiled_rows
 from calibrant._core.compiled_draws import draw_labels
 from calibrant._core.row_summary import log_normalise
@@ -38,6 +39,8 @@ LEAST_FACTOR, MOST_FACTOR = 0.02, 50.0
 # Elements of the simulated counts held at a time.
 COUNT_ELEMENTS = 1 << 26
 NEWTON_STEPS, LARGEST_STEP, SMALLEST_STEP = 50, 2.0, 1e-6
+
+Result = TypeVar("Result")
 
 
 def classwise_bounds(
@@ -111,25 +114,42 @@ class _Cells:
         size = p.num_classes * bins
         count, prob, hits = np.zeros((3, size))
         mass = np.empty((p.num_samples, bins))
-        for rows, probs, cell in _row_chunks(p, bins):
+
+        def add_up(rows: slice, probs: Float64, cell: Int) -> tuple[Any, ...]:
             flat, weight = cell.ravel(), probs.ravel()
-            count += np.bincount(flat, minlength=size)
-            prob += np.bincount(flat, weight, size)
             number = np.arange(len(probs))
-            hits += np.bincount(cell[number, p.labels[rows]], minlength=size)
             by_bin = (number[:, None] * bins + cell % bins).ravel()
             mass[rows] = np.bincount(by_bin, weight, len(probs) * bins).reshape(-1, bins)
+            return (
+                np.bincount(flat, minlength=size),
+                np.bincount(flat, weight, size),
+                np.bincount(cell[number, p.labels[rows]], minlength=size),
+            )
+
+        for some_count, some_prob, some_hits in _over_rows(p, bins, add_up):
+            count += some_count
+            prob += some_prob
+            hits += some_hits
         shape = (p.num_classes, bins)
         return cls(count.reshape(shape), prob.reshape(shape), hits.reshape(shape), mass)
 
 
-def _row_chunks(p: Predictions, bins: int, columns: int = 1) -> Iterator[tuple[slice, Any, Any]]:
-    """Yield rows, their probabilities, and the cell (class * bins + bin) of each."""
+def _over_rows(
+    p: Predictions, bins: int, work: Callable[[slice, Float64, Int], Result], columns: int = 1
+) -> Iterator[Result]:
+    """Yield what ``work`` makes of chunks of rows, from the first to the last.
+
+    It is given the rows, their probabilities, and the cell (class * bins + bin) of each.
+    """
     first = np.arange(p.num_classes) * bins
-    for rows in row_slices(p.num_samples, max(p.num_classes, columns)):
+
+    def chunk(rows: slice) -> Result:
         probs = np.exp(log_normalise(p.scores[rows].astype(np.float64), p.kind))
         index = width_index(probs.ravel(), bins).reshape(probs.shape)
-        yield rows, probs, index + first
+        return work(rows, probs, index + first)
+
+    chunks = in_order(chunk, p.num_samples, max(p.num_classes, columns))
+    return (result for _, result in chunks)
 
 
 def _shared_factors(cells: _Cells) -> Float64:
@@ -157,10 +177,15 @@ def _own_factors(p: Predictions, cells: _Cells, factor: Float64) -> Float64:
     """Factor of each cell beyond the shared ones: deviations shrunk by the share that is noise."""
     size = cells.count.size
     expected, noise = np.zeros((2, size))
-    for _, probs, cell in _row_chunks(p, cells.count.shape[1]):
+
+    def add_up(_: slice, probs: Float64, cell: Int) -> tuple[Any, Any]:
         q = _tilted(probs, factor.ravel()[cell])
-        expected += np.bincount(cell.ravel(), q.ravel(), size)
-        noise += np.bincount(cell.ravel(), (q * (1 - q)).ravel(), size)
+        variance = (q * (1 - q)).ravel()
+        return np.bincount(cell.ravel(), q.ravel(), size), np.bincount(cell.ravel(), variance, size)
+
+    for some, its_noise in _over_rows(p, cells.count.shape[1], add_up):
+        expected += some
+        noise += its_noise
     deviation = cells.hits.ravel() - expected
     squares = float((deviation**2).sum())
     # Counts are nearly Poisson: their squared deviations have the variance 2 v² + v.
@@ -186,15 +211,26 @@ def _path(p: Predictions, cells: _Cells, factor: Float64, norm: float) -> _Path:
     """The populations of the path, cell by cell; then what each row has in their errors."""
     size, bins = cells.count.size, cells.count.shape[1]
     gap = np.zeros((3, size))
-    for _, probs, cell in _row_chunks(p, bins):
-        for k, population in enumerate(_populations(probs, factor.ravel()[cell])[1:], start=1):
-            gap[k] += np.bincount(cell.ravel(), (population - probs).ravel(), size)
+
+    def moves(probs: Float64, cell: Int) -> Iterator[Float64]:
+        populations = _populations(probs, factor.ravel()[cell])
+        return (population - probs for population in populations[1:])
+
+    def gaps(_: slice, probs: Float64, cell: Int) -> list[Any]:
+        return [np.bincount(cell.ravel(), move.ravel(), size) for move in moves(probs, cell)]
+
+    for some in _over_rows(p, bins, gaps):
+        for k, its_gap in enumerate(some, start=1):
+            gap[k] += its_gap
     gap = gap.reshape(3, *cells.count.shape)
     slope = gap_norm_slope(cells.count, gap[1], norm).ravel()
     part = np.zeros((3, p.num_samples))
-    for rows, probs, cell in _row_chunks(p, bins):
-        for k, population in enumerate(_populations(probs, factor.ravel()[cell])[1:], start=1):
-            part[k, rows] = (slope[cell] * (population - probs)).sum(axis=1)
+
+    def parts(rows: slice, probs: Float64, cell: Int) -> None:
+        for k, move in enumerate(moves(probs, cell), start=1):
+            part[k, rows] = (slope[cell] * move).sum(axis=1)
+
+    deque(_over_rows(p, bins, parts), maxlen=0)
     return _Path(gap, part.std(axis=1) * math.sqrt(p.num_samples))
 
 
@@ -216,10 +252,14 @@ def _simulated_hits(
     changes = np.zeros((len(STRENGTHS), draws * num_classes * bins), dtype=np.float32)
     rng = np.random.default_rng(seed)
     rows = compiled_rows()
-    for _, probs, cell in _row_chunks(p, bins, columns=draws):
-        lots = rng.random((2, len(probs), draws))
-        uppers = np.cumsum(np.stack(_populations(probs, factor.ravel()[cell])), axis=2)
+
+    def ends(_: slice, probs: Float64, cell: Int) -> tuple[Int, Float64]:
+        uppers: Float64 = np.cumsum(np.stack(_populations(probs, factor.ravel()[cell])), axis=2)
         uppers[..., -1] = 1
+        return cell, uppers
+
+    for cell, uppers in _over_rows(p, bins, ends, columns=draws):
+        lots = rng.random((2, len(cell), draws))
         if rows is None:
             _add_changes(changes, cell, uppers, lots)
         else:
