@@ -839,9 +839,21 @@ static PyObject *rows_draw_labels(PyObject *self, PyObject *args)
             PyErr_SetString(PyExc_ValueError, "cell must lie in 0 ... cells - 1");
             fine = 0;
         }
+    for (int64_t i = 0; fine && i < size; i++)
+        if (!(d.lot[i] >= 0 && d.lot[i] < 1)) {
+            PyErr_SetString(PyExc_ValueError, "lot must lie in [0, 1)");
+            fine = 0;
+        }
+    Guide g = {.parts = guide_parts(classes)};
+    size_t first = (size_t)(3 * draws) * sizeof(int64_t);
+    if (fine && !(s->room = malloc(first + (size_t)(3 * g.parts) * sizeof *g.first))) {
+        PyErr_NoMemory();
+        fine = 0;
+    }
     if (fine && strengths) {
+        g.first = (int32_t *)((char *)s->room + first);
         Py_BEGIN_ALLOW_THREADS
-        draw_labels(&d);
+        draw_labels(&d, &g, s->room);
         Py_END_ALLOW_THREADS
     }
     return done(held, s, fine, -1);
@@ -885,6 +897,36 @@ static PyObject *rows_rank_sums(PyObject *self, PyObject *args)
     return done(held, s, fine, -1);
 }
 
+PyDoc_STRVAR(width_bins_doc, "width_bins(values, bins, out): the equal-width bin of each value.");
+
+static PyObject *rows_width_bins(PyObject *self, PyObject *args)
+{
+    Held store = {.count = 0}, *held = &store;
+    Scores scores = {0}, *s = &scores;
+    PyObject *values_, *out_;
+    const double *values = NULL;
+    int64_t *out = NULL;
+    long long bins;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OLO", &values_, &bins, &out_))
+        return NULL;
+    int fine = column_rows(values_, s) && (values = DOUBLES(values_, "values", 0)) &&
+               (out = WHOLE(out_, "out", s->rows, 1));
+    if (fine && (bins < 1 || bins > MOST_CLASSES)) {
+        PyErr_SetString(PyExc_ValueError, "bins must be at least 1");
+        fine = 0;
+    }
+    if (fine) {
+        Py_BEGIN_ALLOW_THREADS
+        for (int64_t i = 0; i < s->rows; i++)
+            out[i] = width_index(values[i], bins);
+        Py_END_ALLOW_THREADS
+    }
+    return done(held, s, fine, -1);
+}
+
+#include "_rows_simulated.h"
+
 static const char *const LEVELS[] = {"baseline", "avx2", "avx512"};
 
 PyDoc_STRVAR(instructions_doc, "instructions(name=None): the instruction set in use; set it, if the "
@@ -921,6 +963,11 @@ static PyMethodDef methods[] = {
     {"exact_sum", rows_exact_sum, METH_VARARGS, exact_sum_doc},
     {"draw_labels", rows_draw_labels, METH_VARARGS, draw_labels_doc},
     {"rank_sums", rows_rank_sums, METH_VARARGS, rank_sums_doc},
+    {"width_bins", rows_width_bins, METH_VARARGS, width_bins_doc},
+    {"count_draws", rows_count_draws, METH_VARARGS, count_draws_doc},
+    {"draw_outcomes", rows_draw_outcomes, METH_VARARGS, draw_outcomes_doc},
+    {"sum_bins", rows_sum_bins, METH_VARARGS, sum_bins_doc},
+    {"sum_cells", rows_sum_cells, METH_VARARGS, sum_cells_doc},
     {"instructions", rows_instructions, METH_VARARGS, instructions_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -6,6 +6,7 @@ Arrays of torch, JAX and similar libraries are recognised by their methods, so n
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -100,6 +101,28 @@ def over_chunks(
         return [work(iter(slices))]
     with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(lambda first: work(iter(slices[first::workers])), range(workers)))
+
+
+def in_order(
+    work: Callable[[slice], Result], num_rows: int, num_columns: int
+) -> Iterator[tuple[slice, Result]]:
+    """Run ``work`` on chunks of rows on all cores; yield their results from the first to the last.
+
+    Results that are added up in this order have the same bits whatever the number of cores. Only a
+    few are held at a time.
+    """
+    slices = list(row_slices(num_rows, num_columns))
+    workers = min(num_threads(), len(slices))
+    if workers <= 1:
+        yield from ((rows, work(rows)) for rows in slices)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        waiting = deque((rows, pool.submit(work, rows)) for rows in slices[:workers])
+        for following in (*slices[workers:], *[None] * workers):
+            rows, result = waiting.popleft()
+            if following is not None:
+                waiting.append((following, pool.submit(work, following)))
+            yield rows, result.result()
 
 
 def together(jobs: Sequence[Callable[[], Result]]) -> list[Result]:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from calibrant._core.arrays import Float64, Int, over_chunks
+from calibrant._core.compiled import compiled_rows
+from calibrant._core.compiled_simulation import count_draws
 from calibrant._core.numerics import expit, logit, normal_quantile
 from calibrant.inference._clusters import Clusters, expanded
 from calibrant.inference._resampling import Bounds, Resampling
@@ -35,19 +37,38 @@ def resample_weights(
     *,
     elements: int = 0,
     clusters: Clusters | None = None,
+    order: Int | None = None,
 ) -> Iterator[Float64]:
     """Yield how often each sample was drawn in each replicate, in batches (r, N).
 
-    ``elements`` is the additional memory per replicate of a batch, in elements.
+    ``elements`` is the additional memory per replicate of a batch, in elements. With an ``order``,
+    weights are those of the samples in this order. A batch is overwritten by the next one.
     """
     batch = max(1, min(replicates, WEIGHT_ELEMENTS // max(num_samples, elements)))
     rows = resampled_rows(num_samples, replicates, seed)
     whole = None if clusters is None else clusters.resampled_weights(replicates, seed)
+    place = np.arange(num_samples)
+    if order is not None:
+        place[order] = np.arange(num_samples)
+    weights = np.empty((batch, num_samples))
     for start in range(0, replicates, batch):
-        weights = np.empty((min(batch, replicates - start), num_samples))
-        for row, drawn in zip(weights, rows if whole is None else whole, strict=False):
-            row[:] = drawn if whole is not None else np.bincount(drawn, minlength=num_samples)
-        yield weights
+        some = weights[: min(batch, replicates - start)]
+        for row, drawn in zip(some, rows if whole is None else whole, strict=False):
+            if whole is None:
+                _count_draws(drawn, place, row)
+            else:
+                row[place] = drawn
+        yield some
+
+
+def _count_draws(drawn: Int, place: Int, weights: Float64) -> None:
+    """Write how often each sample was drawn to its place."""
+    rows = compiled_rows()
+    if rows is None:
+        weights[:] = np.bincount(place[drawn], minlength=len(place))
+    else:
+        weights[:] = 0
+        count_draws(rows, drawn, place, weights)
 
 
 def bootstrap_bounds(
@@ -66,11 +87,15 @@ def bootstrap_bounds(
     clusters = Clusters.of(sample.source)
     size = len(sample.weight) if clusters is None else clusters.count
     batches = resample_weights(
-        len(sample.weight), resampling.replicates, resampling.seed, clusters=clusters
+        len(sample.weight),
+        resampling.replicates,
+        resampling.seed,
+        clusters=clusters,
+        # Drawn by their place in the source, so that NLL and log loss of two classes have one
+        # interval.
+        order=sample.order,
     )
-    for weights in batches:
-        # By their place in the source, so that NLL and log loss of two classes have one interval.
-        drawn = weights[:, sample.order]
+    for drawn in batches:
         parts += replicate_values(
             sample, functions, drawn if sample.unweighted else drawn * sample.weight
         )

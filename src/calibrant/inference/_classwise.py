@@ -7,6 +7,8 @@ beyond q, so a label at any strength is one drawn from two of them.
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +20,7 @@ from calibrant._core.compiled_draws import draw_labels
 from calibrant.inference._curves import ErrorCurve
 from calibrant.inference._grid import unseen_populations
 from calibrant.inference._resampling import STRENGTHS, Bounds, Resampling
-from calibrant.inference._tilts import Cells, Tilt, fitted_tilt, normalised, row_chunks
+from calibrant.inference._tilts import LabelCells, Tilt, fitted_tilt, normalised, over_rows
 from calibrant.metrics._classwise import classwise_ece, gap_norm_slope, mean_gap_norm
 from calibrant.metrics._sample import Sample
 from calibrant.predictions import Predictions
@@ -64,7 +66,7 @@ def classwise_curve(
     variance of the mean, over rows, of their part in the true error.
     """
     draws, seed = resampling.draws, resampling.seed
-    cells = Cells.of(p, bins)
+    cells = LabelCells.of(p, bins)
     tilt = fitted_tilt(p, cells)
     path = _path(p, cells, tilt, norm)
     parts = []
@@ -94,25 +96,40 @@ class _Path:
     spread: Float64
 
 
-def _path(p: Predictions, cells: Cells, tilt: Tilt, norm: float) -> _Path:
+def _path(p: Predictions, cells: LabelCells, tilt: Tilt, norm: float) -> _Path:
     """The populations of the path, cell by cell; then what each row has in their errors."""
     size, bins = cells.count.size, cells.count.shape[1]
     gap, squares = np.zeros((2, 3, size))
-    for _, probs, cell in row_chunks(p, bins):
-        for k, population in enumerate(_populations(probs, cell, tilt)[1:], start=1):
-            each = (population - probs).ravel()
-            gap[k] += np.bincount(cell.ravel(), each, size)
-            if cells.crowded:
-                squares[k] += np.bincount(cell.ravel(), each**2, size)
+
+    def moves(probs: Float64, cell: Int) -> Iterator[Float64]:
+        return (population - probs for population in _populations(probs, cell, tilt)[1:])
+
+    def sums(_: slice, probs: Float64, cell: Int) -> list[tuple[Any, Any]]:
+        flat = cell.ravel()
+        return [
+            (
+                np.bincount(flat, move.ravel(), size),
+                np.bincount(flat, move.ravel() ** 2, size) if cells.crowded else 0.0,
+            )
+            for move in moves(probs, cell)
+        ]
+
+    for some in over_rows(p, bins, sums):
+        for k, (its_gap, its_squares) in enumerate(some, start=1):
+            gap[k] += its_gap
+            squares[k] += its_squares
     gap, squares = (a.reshape(3, *cells.count.shape) for a in (gap, squares))
     if cells.crowded:
         for k in (1, 2):
             gap[k, :, 0] = _apart_from_rows(gap[k, :, 0], squares[k, :, 0], p.num_samples)
     slope = gap_norm_slope(cells.count, gap[1], norm).ravel()
     part = np.zeros((3, p.num_samples))
-    for rows, probs, cell in row_chunks(p, bins):
-        for k, population in enumerate(_populations(probs, cell, tilt)[1:], start=1):
-            part[k, rows] = (slope[cell] * (population - probs)).sum(axis=1)
+
+    def parts(rows: slice, probs: Float64, cell: Int) -> None:
+        for k, move in enumerate(moves(probs, cell), start=1):
+            part[k, rows] = (slope[cell] * move).sum(axis=1)
+
+    deque(over_rows(p, bins, parts), maxlen=0)
     return _Path(gap, part.std(axis=1) * math.sqrt(p.num_samples))
 
 
@@ -139,7 +156,7 @@ def _populations(probs: Float64, cell: Int, tilt: Tilt) -> tuple[Float64, Float6
 
 
 def _simulated_hits(
-    p: Predictions, cells: Cells, tilt: Tilt, draws: int, seed: tuple[int, int]
+    p: Predictions, cells: LabelCells, tilt: Tilt, draws: int, seed: tuple[int, int]
 ) -> Float64:
     """Labels of all rows drawn at each strength, by cell: (strengths, draws, K, B).
 
@@ -150,10 +167,14 @@ def _simulated_hits(
     changes = np.zeros((len(STRENGTHS), draws * num_classes * bins), dtype=np.float32)
     rng = np.random.default_rng(seed)
     rows = compiled_rows()
-    for _, probs, cell in row_chunks(p, bins, columns=draws):
-        lots = rng.random((2, len(probs), draws))
-        uppers = np.cumsum(np.stack(_populations(probs, cell, tilt)), axis=2)
+
+    def ends(_: slice, probs: Float64, cell: Int) -> tuple[Int, Float64]:
+        uppers: Float64 = np.cumsum(np.stack(_populations(probs, cell, tilt)), axis=2)
         uppers[..., -1] = 1
+        return cell, uppers
+
+    for cell, uppers in over_rows(p, bins, ends, columns=draws):
+        lots = rng.random((2, len(cell), draws))
         if rows is None:
             _add_changes(changes, cell, uppers, lots)
         else:
@@ -210,7 +231,7 @@ def _mix(values: Float64, before: int, share: float) -> Any:
     return (1 - share) * values[before] + share * values[min(before + 1, 2)]
 
 
-def _batches(draws: int, cells: Cells) -> list[int]:
+def _batches(draws: int, cells: LabelCells) -> list[int]:
     """Batch sizes of draws whose counts fit into memory."""
     most = max(1, COUNT_ELEMENTS // (len(STRENGTHS) * cells.count.size))
     return [min(most, draws - start) for start in range(0, draws, most)]

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from calibrant._core.arrays import Float64, Int
+from calibrant._core.compiled import compiled_rows
+from calibrant._core.compiled_simulation import draw_outcomes
 from calibrant.inference._bootstrap import accuracy_bounds, bootstrap_bounds
 from calibrant.inference._clusters import scaled
 from calibrant.inference._curves import ErrorCurve
@@ -119,6 +121,10 @@ def _draws(sample: Sample, resampling: Resampling) -> Iterator[tuple[Int, Float6
 
 def along(ranked: Ranked, drawn: Int, lot: Float64, path: Path) -> Simulated:
     """Outcomes of the drawn samples: right where the lot is below the chance of being right."""
+    rows = compiled_rows()
+    if rows is not None:
+        first, change = draw_outcomes(rows, drawn, lot, path.by_entry, STRENGTHS)
+        return Simulated(ranked.confidence, drawn, first, change, len(STRENGTHS))
     calibrated, full, beyond = (chance[drawn] for chance in path.knots)
     first = lot < calibrated
     passed, later = first != (lot < full), first != (lot < beyond)
@@ -129,7 +135,7 @@ def along(ranked: Ranked, drawn: Int, lot: Float64, path: Path) -> Simulated:
             (lot - calibrated) / (full - calibrated),
             np.where(later, 1 + (lot - full) / (beyond - full), np.inf),
         )
-    change = np.searchsorted(STRENGTHS, at.ravel(), side="left").reshape(at.shape)
+    change = np.searchsorted(STRENGTHS, at.ravel(), side="left").reshape(at.shape).astype(np.uint8)
     return Simulated(ranked.confidence, drawn, first, change, len(STRENGTHS))
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -37,6 +38,11 @@ class Path:
     """Chances of being right at each confidence: at strengths 0, 1 and 2, straight between them."""
 
     knots: Float64
+
+    @cached_property
+    def by_entry(self) -> Float64:
+        """The three chances of each confidence side by side."""
+        return np.ascontiguousarray(self.knots.T)
 
     def at(self, strength: float) -> Float64:
         """The chances at a strength."""

@@ -15,13 +15,13 @@ leave them at p.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from calibrant._core.arrays import Float64, row_slices
+from calibrant._core.arrays import Float64, Int, in_order
 from calibrant._core.row_summary import log_normalise
 from calibrant.metrics._binning import width_index
 from calibrant.predictions import Predictions
@@ -36,9 +36,11 @@ DOMINANT = 0.75
 LEVELS, LEVELS_PER_NAT = 64, 4
 NEWTON_STEPS, LARGEST_STEP, SMALLEST_STEP = 50, 2.0, 1e-6
 
+Result = TypeVar("Result")
+
 
 @dataclass(frozen=True)
-class Cells:
+class LabelCells:
     """Sums over the samples of each class and bin, and each row's probability in each bin."""
 
     count: Float64
@@ -47,19 +49,27 @@ class Cells:
     mass: Float64
 
     @classmethod
-    def of(cls, p: Predictions, bins: int) -> Cells:
+    def of(cls, p: Predictions, bins: int) -> LabelCells:
         """Count the rows."""
         size = p.num_classes * bins
         count, prob, hits = np.zeros((3, size))
         mass = np.empty((p.num_samples, bins))
-        for rows, probs, cell in row_chunks(p, bins):
+
+        def add_up(rows: slice, probs: Float64, cell: Int) -> tuple[Any, ...]:
             flat, weight = cell.ravel(), probs.ravel()
-            count += np.bincount(flat, minlength=size)
-            prob += np.bincount(flat, weight, size)
             number = np.arange(len(probs))
-            hits += np.bincount(cell[number, p.labels[rows]], minlength=size)
             by_bin = (number[:, None] * bins + cell % bins).ravel()
             mass[rows] = np.bincount(by_bin, weight, len(probs) * bins).reshape(-1, bins)
+            return (
+                np.bincount(flat, minlength=size),
+                np.bincount(flat, weight, size),
+                np.bincount(cell[number, p.labels[rows]], minlength=size),
+            )
+
+        for some_count, some_prob, some_hits in over_rows(p, bins, add_up):
+            count += some_count
+            prob += some_prob
+            hits += some_hits
         shape = (p.num_classes, bins)
         return cls(count.reshape(shape), prob.reshape(shape), hits.reshape(shape), mass)
 
@@ -69,13 +79,22 @@ class Cells:
         return float(self.mass[:, 0].mean()) >= DOMINANT
 
 
-def row_chunks(p: Predictions, bins: int, columns: int = 1) -> Iterator[tuple[slice, Any, Any]]:
-    """Yield rows, their probabilities, and the cell (class * bins + bin) of each."""
+def over_rows(
+    p: Predictions, bins: int, work: Callable[[slice, Float64, Int], Result], columns: int = 1
+) -> Iterator[Result]:
+    """Yield what ``work`` makes of chunks of rows, from the first to the last.
+
+    It is given the rows, their probabilities, and the cell (class * bins + bin) of each.
+    """
     first = np.arange(p.num_classes) * bins
-    for rows in row_slices(p.num_samples, max(p.num_classes, columns)):
+
+    def chunk(rows: slice) -> Result:
         probs = np.exp(log_normalise(p.scores[rows].astype(np.float64), p.kind))
         index = width_index(probs.ravel(), bins).reshape(probs.shape)
-        yield rows, probs, index + first
+        return work(rows, probs, index + first)
+
+    chunks = in_order(chunk, p.num_samples, max(p.num_classes, columns))
+    return (result for _, result in chunks)
 
 
 @dataclass(frozen=True)
@@ -105,13 +124,13 @@ def normalised(weight: Float64) -> Float64:
     return rows
 
 
-def fitted_tilt(p: Predictions, cells: Cells) -> Tilt:
+def fitted_tilt(p: Predictions, cells: LabelCells) -> Tilt:
     """The tilt of the data: what classes share, then what cells have of their own."""
     shared = shared_tilt(p, cells)
     return replace(shared, factor=shared.factor * _own_factors(p, cells, shared))
 
 
-def shared_tilt(p: Predictions, cells: Cells) -> Tilt:
+def shared_tilt(p: Predictions, cells: LabelCells) -> Tilt:
     """The likeliest tilt that is the same for all classes."""
     bins, hits = cells.mass.shape[1], cells.hits.sum(axis=0)
     slope, middle = 0.0, 0.0
@@ -165,7 +184,8 @@ def _level_logs(bins: int) -> Float64:
 def _by_level(p: Predictions, bins: int) -> tuple[Float64, Float64]:
     """Each row's probability at each level of the first bin, and the labels at each level."""
     mass, hits = np.empty((p.num_samples, LEVELS)), np.zeros(LEVELS)
-    for rows, probs, cell in row_chunks(p, bins):
+
+    def add_up(rows: slice, probs: Float64, cell: Int) -> Any:
         below = (-math.log(bins) - _logs(probs, bins)) * LEVELS_PER_NAT
         level = np.clip(below.astype(np.intp), 0, LEVELS - 1)
         inside = cell % bins == 0
@@ -173,18 +193,26 @@ def _by_level(p: Predictions, bins: int) -> tuple[Float64, Float64]:
         place = (number[:, None] * LEVELS + level)[inside]
         mass[rows] = np.bincount(place, probs[inside], level.shape[0] * LEVELS).reshape(-1, LEVELS)
         at = number, p.labels[rows]
-        hits += np.bincount(level[at][inside[at]], minlength=LEVELS)
+        return np.bincount(level[at][inside[at]], minlength=LEVELS)
+
+    for some_hits in over_rows(p, bins, add_up):
+        hits += some_hits
     return mass, hits
 
 
-def _own_factors(p: Predictions, cells: Cells, tilt: Tilt) -> Float64:
+def _own_factors(p: Predictions, cells: LabelCells, tilt: Tilt) -> Float64:
     """Factor of each cell beyond the shared tilt: deviations shrunk by the share that is noise."""
     size = cells.count.size
     expected, noise = np.zeros((2, size))
-    for _, probs, cell in row_chunks(p, cells.count.shape[1]):
+
+    def add_up(_: slice, probs: Float64, cell: Int) -> tuple[Any, Any]:
         q = tilt.of(probs, cell)
-        expected += np.bincount(cell.ravel(), q.ravel(), size)
-        noise += np.bincount(cell.ravel(), (q * (1 - q)).ravel(), size)
+        variance = (q * (1 - q)).ravel()
+        return np.bincount(cell.ravel(), q.ravel(), size), np.bincount(cell.ravel(), variance, size)
+
+    for some, its_noise in over_rows(p, cells.count.shape[1], add_up):
+        expected += some
+        noise += its_noise
     deviation = cells.hits.ravel() - expected
     squares = float((deviation**2).sum())
     # Counts are nearly Poisson: their squared deviations have the variance 2 v² + v.

@@ -16,6 +16,8 @@ from calibrant.metrics._sample import Ranked
 Binning = Literal["width", "mass"]
 # Confidences are summed as whole multiples of 2^-53.
 SUM_BITS = 53
+# With more bins than this, all values lie too close to an edge for the compiled kernels.
+MOST_COMPILED_BINS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,11 @@ def width_index(values: Float64, bins: int) -> Int:
     >>> width_index(np.array([0.0, 0.2, 0.2000001, 1.0]), 5)
     array([0, 0, 1, 4])
     """
+    rows = compiled_rows()
+    if rows is not None and values.ndim == 1 and bins <= MOST_COMPILED_BINS:
+        found = np.empty(len(values), dtype=np.int64)
+        rows.width_bins(np.ascontiguousarray(values, dtype=np.float64), bins, found)
+        return found
     scaled = values * bins
     index = np.maximum(np.ceil(scaled).astype(np.int64) - 1, 0)
     # The product is rounded, so values this close to an edge are compared with the edge itself.

@@ -137,7 +137,12 @@ class Sample:
         (column, finite), weight = self.columns[name], self.weight
         if not finite:  # 0 times infinity is not 0 in floating point
             column = np.where(weight > 0, column, 0)
-        return dots(column, weight) / scalar(weight.sum(axis=-1))
+        return dots(column, weight) / self.total
+
+    @cached_property
+    def total(self) -> float:
+        """Sum of the weights."""
+        return scalar(self.weight.sum(axis=-1))
 
 
 def check_measurable(p: object) -> None:

@@ -16,6 +16,8 @@ from functools import cached_property
 import numpy as np
 
 from calibrant._core.arrays import Bool, Float64, Int
+from calibrant._core.compiled import compiled_rows
+from calibrant._core.compiled_simulation import Bytes, CompiledSums
 from calibrant.metrics._binning import Binning, BinSums, mass_ranks, width_edges, width_index
 from calibrant.metrics._sample import Ranked
 
@@ -35,10 +37,10 @@ class _Changes:
     gain: Float64
 
     @classmethod
-    def of(cls, first: Bool, change: Int, strengths: int) -> _Changes:
+    def of(cls, first: Bool, change: Bytes, strengths: int) -> _Changes:
         right, place = np.flatnonzero(first), np.flatnonzero(change < strengths)
         gain = np.where(first[place], -1.0, 1.0)
-        return cls(right, np.ones(len(right)), place, change[place], gain)
+        return cls(right, np.ones(len(right)), place, change[place].astype(np.int64), gain)
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Simulated:
     confidence: Float64
     drawn: Int
     first: Bool | None = None
-    change: Int | None = None
+    change: Bytes | None = None
     strengths: int = 1
     outcome: Float64 | None = None
     binned: dict[tuple[int, Binning], BinSums] = field(default_factory=dict)
@@ -119,14 +121,29 @@ class Simulated:
         """Sums over bins: counts and confidences (R, 1, B), hits (R, S, B)."""
         key = bins, binning
         if key not in self.binned:
-            place = self.bins_of(bins, binning)
-            self.binned[key] = BinSums(
-                self._tally(place, bins)[:, None],
-                self._tally(place, bins, self.confidence[self.drawn])[:, None],
-                self.hits_by(place, bins),
-                np.empty(0, dtype=np.int64),
-            )
+            count, stated, hits = self._sums(bins, binning)
+            none = np.empty(0, dtype=np.int64)
+            self.binned[key] = BinSums(count[:, None], stated[:, None], hits, none)
         return self.binned[key]
+
+    def _sums(self, bins: int, binning: Binning) -> tuple[Float64, Float64, Float64]:
+        compiled = self._compiled
+        if compiled is None:
+            place = self.bins_of(bins, binning)
+            stated = self._tally(place, bins, self.confidence[self.drawn])
+            return self._tally(place, bins), stated, self.hits_by(place, bins)
+        if binning == "width":
+            return compiled.over_bins(bins, width_index(self.confidence, bins), None)
+        return compiled.over_bins(bins, None, mass_ranks(float(self.drawn.shape[1]), bins))
+
+    @cached_property
+    def _compiled(self) -> CompiledSums | None:
+        """The compiled sums along a path, where the kernels are in use."""
+        rows = compiled_rows()
+        if rows is None or self.first is None or self.change is None:
+            return None
+        given = self.drawn, self.first, self.change, self.confidence
+        return CompiledSums(rows, *given, self.strengths)
 
     @property
     def sizes(self) -> Float64:
@@ -138,6 +155,8 @@ class Simulated:
 
         ``left`` and ``part`` have a number for each entry.
         """
+        if self._compiled is not None:
+            return self._compiled.over_cells(cells, left, part)
         place, share, stated = left[self.drawn], part[self.drawn], self.confidence[self.drawn]
         if self.outcome is not None:
             residual = self.outcome - stated
