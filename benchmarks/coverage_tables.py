@@ -66,7 +66,7 @@ def shown(name: str) -> str:
     )
     return " ".join(
         word.upper()
-        if word in ("ece", "mce", "mmce", "skce", "nll", "auroc", "aupr", "aurc", "fpr95")
+        if word in ("ece", "kde", "mce", "mmce", "skce", "nll", "auroc", "aupr", "aurc", "fpr95")
         else word
         for word in words
     )

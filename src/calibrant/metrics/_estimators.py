@@ -43,7 +43,7 @@ class Estimator:
     is the error above that of a calibrated population, where that is not 0 and itself has to be
     estimated. ``at_least`` is an error that this one never falls below. ``unbiased`` says that the
     statistic is right on average, whatever the sharpness of the model; ``many_gaps`` that it is a
-    mean over the gaps of bins, each of them estimated.
+    mean over the gaps of bins or places, each of them estimated.
     """
 
     statistic: Callable[[Ranked], float]
@@ -238,5 +238,8 @@ def density(_: Statistic, options: Options, ranked: Ranked) -> Estimator:
     chosen = {**options, "bandwidth": bandwidth}
     statistic = partial(kde_ece, **chosen)
     return Estimator(
-        statistic, partial(population_kde_ece, **chosen), lambda r: r.one_by_one(statistic)
+        statistic,
+        partial(population_kde_ece, **chosen),
+        lambda r: r.one_by_one(statistic),
+        many_gaps=True,
     )
