@@ -30,8 +30,11 @@ class Done:
     stderr: str
 
 
+DETECTION = "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"  # read when the options are built
+
+
 @cache
-def _command() -> Any:
+def _command(_detection: str | None) -> Any:
     """The commands with their options, built once: that takes 40 ms."""
     return get_command(app)
 
@@ -41,7 +44,9 @@ def call(*arguments: object) -> Done:
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err), patch.dict(os.environ, COLUMNS="80"):
         try:
-            _command()([str(argument) for argument in arguments], prog_name=NAME)
+            _command(os.environ.get(DETECTION))(
+                [str(argument) for argument in arguments], prog_name=NAME
+            )
             code = 0
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)

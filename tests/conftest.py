@@ -115,8 +115,12 @@ LONG = (
     "test_study_ray.py",
     "test_stream_remote.py",
     *IMPORTING,
-    "test_clusters.py",
     "test_papers.py",
+    "test_hostile.py",
+    "test_losses_distributed.py",
+    "test_clusters.py",
+    "test_models.py",
+    "test_multilabel.py",
     "test_calibrator_oracles.py",
     "test_report.py",
     "test_train.py",
@@ -144,9 +148,9 @@ def _all_near(near: Any, actual: Any) -> bool:
 
 
 def pytest_configure() -> None:
-    """Compare arrays at once: pytest takes 6 microseconds per element, which added up to minutes.
+    """Compare arrays at once, as pytest takes 6 microseconds per element.
 
-    Where that fails, pytest decides and explains.
+    Where they are not close, pytest itself decides and explains.
     """
     kind = type(pytest.approx(np.zeros(1)))
     one_by_one = kind.__eq__
@@ -175,7 +179,7 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """A free process takes the next file, whose imports and fixtures it then needs only once.
 
-    Slow tests are distributed one by one, except those of costly files.
+    Slow tests are distributed one by one, except those of costly files and of costly imports.
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -185,8 +189,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     class Files(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             name = Path(nodeid.partition("::")[0]).name
-            if one_by_one and name not in COSTLY:
-                return nodeid
-            return "importing" if name in IMPORTING else name
+            if name in IMPORTING:
+                return "importing"
+            return nodeid if one_by_one and name not in COSTLY else name
 
     return Files(config, log)

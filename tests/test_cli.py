@@ -24,7 +24,7 @@ from typer.main import get_command
 from calibrant import Confidences, Predictions, load_calibrator, measure, metrics
 from calibrant.cli import PARTS, _common, app, application
 from calibrant.cli._calibration import calibrate_files
-from tests.command import Done, call
+from tests.command import DETECTION, Done, call
 from tests.conftest import CASES, draw
 from tests.processes import PATIENCE, wait_for
 from tests.test_files import HOSTILE
@@ -457,7 +457,7 @@ def test_the_shell_completes_commands_options_and_names() -> None:
 
 
 def test_the_completion_script_is_shown_and_installed(tmp_path: Path) -> None:
-    shell = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1", "HOME": str(tmp_path)}
+    shell = {DETECTION: "1", "HOME": str(tmp_path)}
     with patch.dict(os.environ, shell):
         assert "complete -o default -F" in run("--show-completion", "bash").stdout
         assert "bash completion installed" in run("--install-completion", "bash").stdout
