@@ -88,8 +88,8 @@ class Predictions(Belongs, Scores):
         belongs = {"clusters": clusters, "groups": groups, "weights": weights}
         rows = {"scores": scores, "labels": labels, **belongs}
         if is_map(scores):
-            rows = rows_of(scores, labels, belongs)
-        if ignore_index is not None:
+            rows = rows_of(scores, labels, belongs, ignore_index)
+        elif ignore_index is not None:
             rows = without_ignored(rows, ignore_index)
         self.__dict__.update(labels=rows["labels"], belonging=tuple(rows[name] for name in belongs))
         super().__init__(**{kind: rows["scores"]}, classes=classes, meta=meta)
