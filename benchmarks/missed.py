@@ -24,8 +24,11 @@ REASONS = (
     (
         r"whole panel, no intervals|ECE alone|classwise ECE",
         "Panel against the floor",
-        "The floor is PyTorch's own vectorised sweep. Ours also validates every value and "
-        "fills the tables of each metric.",
+        "Profiled: the scores are read from memory twice, once by the checks when the predictions "
+        "are made (a fifth of the sweeps' time) and once for the sums; the floor reads them once. "
+        "In CPU time that is 0.5 × floor for ECE and 0.7 × for the panel. Two threads share "
+        "one memory, and sorting, binning and ranking the columns of the panel, some 10 ms, is "
+        "the work of one.",
     ),
     (
         r"peak extra memory of the panel",
@@ -47,19 +50,24 @@ REASONS = (
     (
         r"without the extension",
         "NumPy instead of the extension",
-        "NumPy makes several passes over each chunk where the extension makes one.",
+        "Profiled: half of the time are the exponentials and the three sums of each chunk, a pass "
+        "of NumPy each; an eighth is splitting off the first bins of the classes.",
     ),
     (
         r"replicates of the panel",
         "Bootstrap intervals",
-        "The intervals of calibration errors simulate labels and those of ranking metrics "
-        "resample ranks, on top of the weighted sums.",
+        "Profiled: with 10 classes, the bootstrap and the simulated outcomes take two fifths of "
+        "the CPU time each, spread over random numbers, gathers and sums. With 1,000 classes, "
+        "three quarters are the classwise error: each of its five passes computes all "
+        "probabilities and their bins again, because keeping them would take four times the "
+        "memory of the scores.",
     ),
     (
         r"from Parquet",
         "Streaming against a bare scan",
-        "The scan returns memory that is never read. Measuring reads it, computes "
-        "exponentials and fills every table.",
+        "Profiled: of the CPU time, three tenths are the sweep with its classwise tables, a fifth "
+        "is reading the file in batches of bounded memory, and the rest are exact sums, "
+        "histograms and calls. Columns are not turned into rows: putting them together takes 3 %.",
     ),
     (
         r"calibrant measure",
@@ -70,13 +78,14 @@ REASONS = (
     (
         r"two images",
         "ECE of segmentation maps",
-        "Pixels to be ignored are taken out first, which copies the scores once.",
+        "Profiled: half of the CPU time are the exponentials and sums of 19 classes in float64, a "
+        "sixth is copying the pixels that are not to be ignored.",
     ),
     (
         r"`Accumulator`",
         "Streamed segmentation maps",
-        "The accumulator fills the tables of all classes, the histogram of the ranking "
-        "metrics and the bootstrap sums of the images, not ECE alone.",
+        "Profiled: a quarter is the sweep with the tables of all classes, a fifth the bootstrap "
+        "sums of the images; the rest are many short calls on slabs that fit into the cache.",
     ),
     (
         r"^auto",

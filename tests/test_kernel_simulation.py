@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from calibrant import Confidences, Predictions
+from calibrant import Confidences, InputError, Predictions
 from calibrant._core import arrays
 from calibrant._core.compiled_draws import draw_labels
 from calibrant.inference import _classwise
@@ -18,7 +18,7 @@ from calibrant.inference._clusters import Clusters
 from calibrant.inference._grid import _draws, along
 from calibrant.inference._paths import path_of
 from calibrant.inference._resampling import STRENGTHS, Resampling
-from calibrant.metrics._binning import width_index
+from calibrant.metrics._binning import bin_cuts, bin_sums, sums_between, width_index
 from calibrant.metrics._sample import Sample
 from calibrant.metrics._simulated import Simulated
 from calibrant.metrics._smooth import _cell
@@ -231,3 +231,14 @@ def test_what_the_simulation_refuses() -> None:
                     call(*changed)
     with pytest.raises(ValueError, match="ranks"):
         BUILT.sum_bins(*mass[:8], knots, *sums)
+
+
+def test_metrics_share_the_sums_over_their_bins() -> None:
+    ranked = sample(50).ranked
+    assert bin_sums(ranked, 15, "mass") is bin_sums(ranked, 15, "mass")
+    for other in ((15, "width"), (14, "mass")):
+        assert bin_sums(ranked, *other) is not bin_sums(ranked, 15, "mass")
+        fresh = sums_between(ranked, bin_cuts(ranked, *other))
+        np.testing.assert_array_equal(bin_sums(ranked, *other).hits, fresh.hits)
+    with pytest.raises(InputError, match="binning"):
+        bin_sums(ranked, 15, "none")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
 import torch
 
 from calibrant import InputError, Predictions, measure, metrics
+from calibrant._core.row_sweeps import NARROW_CLASSES
 from calibrant.calibrators import TemperatureScaling
 from calibrant.streaming import Accumulator
 
@@ -59,6 +61,29 @@ def test_what_belongs_to_images_belongs_to_their_pixels() -> None:
     np.testing.assert_array_equal(p.clusters, patient[images])
     np.testing.assert_array_equal(p.groups["camera"], camera[images])
     np.testing.assert_array_equal(p.weights, pixel_weights[truth != IGNORED])
+
+
+@pytest.mark.parametrize("classes", [30, 40])
+def test_maps_are_laid_out_once_without_what_is_ignored(classes: int) -> None:
+    """Of few classes plane by plane, of many as rows; also from maps that are not dense."""
+    rng = np.random.default_rng(1)
+    z = rng.normal(0, 2, (3, classes, 120, 100)).astype(np.float32)
+    truth = rng.integers(0, classes, (3, 120, 100))
+    truth[rng.random(truth.shape) < 0.1] = IGNORED
+    truth[1] = IGNORED  # nothing remains of an image
+    kept = truth.reshape(-1) != IGNORED
+    expected = np.moveaxis(z, 1, -1).reshape(-1, classes)[kept]
+    for scores in (z, np.asfortranarray(z), np.repeat(z, 2, axis=3)[..., ::2]):
+        p = Predictions(logits=scores, labels=truth, ignore_index=IGNORED)
+        np.testing.assert_array_equal(p.scores, expected)
+        np.testing.assert_array_equal(p.clusters, np.repeat(np.arange(3), 12_000)[kept])
+    if classes <= NARROW_CLASSES:
+        tracemalloc.start()
+        Predictions(logits=z, labels=truth, ignore_index=IGNORED)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        labels_and_places = 6 * truth.nbytes
+        assert peak < expected.nbytes + labels_and_places
 
 
 def test_ignored_samples_of_a_matrix() -> None:

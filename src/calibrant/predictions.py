@@ -88,8 +88,8 @@ class Predictions(Belongs, Scores):
         belongs = {"clusters": clusters, "groups": groups, "weights": weights}
         rows = {"scores": scores, "labels": labels, **belongs}
         if is_map(scores):
-            rows = rows_of(scores, labels, belongs)
-        if ignore_index is not None:
+            rows = rows_of(scores, labels, belongs, ignore_index)
+        elif ignore_index is not None:
             rows = without_ignored(rows, ignore_index)
         belonging = {name: rows[name] for name in belongs} | {"batch": rows.get("batch")}
         self.__dict__.update(labels=rows["labels"], belonging=belonging)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._core.arrays import to_numpy
+from calibrant._core.arrays import over_chunks, to_numpy
 from calibrant._core.checks import refuse
 from calibrant._core.row_sweeps import NARROW_CLASSES
 
@@ -27,27 +28,31 @@ def is_map(scores: NDArray[Any]) -> bool:
     return LEAST_DIMENSIONS <= scores.ndim <= MOST_DIMENSIONS
 
 
-def rows_of(scores: NDArray[Any], labels: Any, belongs: Mapping[str, Any]) -> dict[str, Any]:
+def rows_of(
+    scores: NDArray[Any], labels: Any, belongs: Mapping[str, Any], ignore_index: Any = None
+) -> dict[str, Any]:
     """Flatten scores (N, K, …), labels (N, …) and what images or positions belong to.
 
     Images are the clusters unless clusters are given. Whatever has one entry per image is
-    repeated for each of its positions.
+    repeated for each of its positions. Positions to be ignored are never laid out.
     """
     count, _, *positions = scores.shape
-    truth = check_map_labels(scores, labels)
+    truth = check_map_labels(scores, labels).reshape(-1)
     size = math.prod(positions)
+    left = None if ignore_index is None else _left_of(truth, ignore_index)
 
     def spread(values: Any, name: str) -> NDArray[Any]:
         array = to_numpy(values, name)
-        return np.repeat(array, size) if array.shape == (count,) else array.reshape(-1)
+        flat = np.repeat(array, size) if array.shape == (count,) else array.reshape(-1)
+        return flat if left is None or flat.shape != truth.shape else flat.take(left)
 
     clusters = belongs["clusters"]
     groups, weights = belongs["groups"], belongs["weights"]
     if isinstance(groups, Mapping):
         groups = {name: spread(values, f"groups[{name!r}]") for name, values in groups.items()}
     return {
-        "scores": _positions_as_rows(scores),
-        "labels": truth.reshape(-1),
+        "scores": _positions_as_rows(scores) if left is None else _some_positions(scores, left),
+        "labels": truth if left is None else truth.take(left),
         "clusters": spread(np.arange(count) if clusters is None else clusters, "clusters"),
         "groups": groups,
         "weights": None if weights is None else spread(weights, "weights"),
@@ -67,6 +72,30 @@ def _positions_as_rows(scores: NDArray[Any]) -> NDArray[Any]:
     if classes <= NARROW_CLASSES:
         return np.moveaxis(scores, 1, 0).reshape(classes, -1).T
     return np.moveaxis(scores, 1, -1).reshape(-1, classes)
+
+
+def _some_positions(scores: NDArray[Any], left: NDArray[Any]) -> NDArray[Any]:
+    """Some positions of (N, K, …), counted image by image, as rows of K.
+
+    Few classes are copied plane by plane, once, on all cores.
+    """
+    if scores.shape[1] > NARROW_CLASSES:
+        return _positions_as_rows(scores).take(left, axis=0)
+    flat = scores.reshape(*scores.shape[:2], -1)
+    images, classes, size = flat.shape
+    cuts = np.searchsorted(left, np.arange(images + 1) * size)
+    parts = [slice(low, high) for low, high in pairwise(cuts.tolist())]
+    within = [left[part] - image * size for image, part in enumerate(parts)]
+    planes = np.empty((classes, len(left)), dtype=scores.dtype)
+
+    def work(slices: Iterator[slice]) -> None:
+        for k in (rows.start for rows in slices):
+            for plane, part, places in zip(flat[:, k], parts, within, strict=True):
+                # Every place is inside; "raise" would copy once more, to leave nothing half done.
+                plane.take(places, out=planes[k, part], mode="clip")
+
+    over_chunks(work, classes, len(left), step=1)
+    return planes.T
 
 
 def check_map_labels(scores: NDArray[Any], labels: Any) -> NDArray[Any]:
@@ -136,20 +165,15 @@ def check_ignore_index(ignore_index: Any) -> None:
 def without_ignored(rows: Mapping[str, Any], ignore_index: Any) -> dict[str, Any]:
     """Drop the samples whose label is ``ignore_index``."""
     labels = to_numpy(rows["labels"], "labels")
-    check_ignore_index(ignore_index)
-    kept = labels != ignore_index
-    if not kept.any():
-        rule, advice = "must leave at least one sample", "Check the labels."
-        raise refuse("ignore_index", rule, f"got {ignore_index} for all labels", advice)
-    if kept.all():
+    left = _left_of(labels, ignore_index)
+    if left is None:
         return dict(rows)
-    left = np.flatnonzero(kept)
 
     def some(values: Any, name: str) -> Any:
         if values is None:
             return None
         array = to_numpy(values, name)
-        return _taken(array, left) if array.shape[:1] == kept.shape else array
+        return _taken(array, left) if array.shape[:1] == labels.shape else array
 
     groups = rows["groups"]
     if isinstance(groups, Mapping):
@@ -157,6 +181,16 @@ def without_ignored(rows: Mapping[str, Any], ignore_index: Any) -> dict[str, Any
     names = ("scores", "labels", "clusters", "weights")
     batch = rows.get("batch")
     return {name: some(rows[name], name) for name in names} | {"groups": groups, "batch": batch}
+
+
+def _left_of(labels: NDArray[Any], ignore_index: Any) -> NDArray[np.int64] | None:
+    """The samples whose label is not ``ignore_index``; None where that is all of them."""
+    check_ignore_index(ignore_index)
+    kept = labels != ignore_index
+    if not kept.any():
+        rule, advice = "must leave at least one sample", "Check the labels."
+        raise refuse("ignore_index", rule, f"got {ignore_index} for all labels", advice)
+    return None if kept.all() else np.flatnonzero(kept)
 
 
 def _taken(array: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:

@@ -53,11 +53,12 @@ def resample_weights(
     weights = np.empty((batch, num_samples))
     for start in range(0, replicates, batch):
         some = weights[: min(batch, replicates - start)]
-        for row, drawn in zip(some, rows if whole is None else whole, strict=False):
-            if whole is None:
+        if whole is None:
+            for row, drawn in zip(some, rows, strict=False):
                 _count_draws(drawn, place, row)
-            else:
-                row[place] = drawn
+        else:
+            for row, counts in zip(some, whole, strict=False):
+                row[place] = counts
         yield some
 
 

@@ -60,8 +60,15 @@ class BinSums:
 
 
 def bin_sums(ranked: Ranked, bins: int, binning: Binning) -> BinSums:
-    """Sum over bins. Entries are sorted, so each bin is a contiguous run of them."""
-    return sums_between(ranked, bin_cuts(ranked, check_bins(bins), binning))
+    """Sum over bins. Entries are sorted, so each bin is a contiguous run of them.
+
+    Kept with the counts, because several metrics share their bins.
+    """
+    known: dict[tuple[int, str], BinSums] = vars(ranked).setdefault("bin_sums", {})
+    key = check_bins(bins), check_choice("binning", binning, ("width", "mass"))
+    if key not in known:
+        known[key] = sums_between(ranked, bin_cuts(ranked, bins, binning))
+    return known[key]
 
 
 def sums_between(ranked: Ranked, cuts: Int) -> BinSums:
