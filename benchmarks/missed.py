@@ -132,6 +132,12 @@ REASONS = (
         "import of this package's training part and of pandas, which Arrow loads.",
     ),
     (
+        r"two nodes against one worker",
+        "Two Ray nodes on one machine",
+        "The driver and several processes of Ray's own for each node run on the same two cores as "
+        "the two workers.",
+    ),
+    (
         r"two workers against one",
         "Two workers against one",
         "Two processes share the memory bandwidth and caches of the machine, and starting "
