@@ -150,7 +150,7 @@ def _decide(
     chance = claim_luck(contrasts, found, runs)
     if chance > LUCK:
         return put_down_to_luck(whole, chance)
-    every = "Both" if len(parts) == 2 else f"All {len(parts)}"
+    every = {2: "Both"}.get(len(parts), f"All {len(parts)}")
     return replace(whole, reason=f"{every} parts hold. {whole.reason}") if several else whole
 
 
