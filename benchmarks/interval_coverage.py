@@ -83,7 +83,8 @@ def simulate(job: tuple[float, int, int, int]) -> tuple[dict[str, int], dict[str
     found = intervals(p, COVERED, replicates=replicates, seed=seed)
     true = truth(temperature)
     sides = {k: int(true[k] > i.high + 1e-12) - int(true[k] < i.low) for k, i in found.items()}
-    tests = (spiegelhalter_test(p), ece_test(p, draws=199), skce_test(p, draws=199))
+    drawn = (test(p, draws=199, seed=2 * seed + 1) for test in (ece_test, skce_test))
+    tests = (spiegelhalter_test(p), *drawn)
     return sides, {test.name: test.p_value < 0.05 for test in tests}
 
 
