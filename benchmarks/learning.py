@@ -1,15 +1,16 @@
 """Learning curve: test NLL of every calibrator, ours and peers', by the number of fit samples.
 
     python benchmarks/learning.py LOGITS_DIR [--draws 3] [--networks "cifar10_*"]
-        [--methods temperature blend auto]
+        [--methods temperature blend auto] [--sizes 200]
 
 LOGITS_DIR is that of ``pretrained.py``. The test set of each network is divided into random halves:
 every method is fitted to N samples of the first (draw d takes the d-th N of them) and judged on the
 second. Writes evidence/learning.csv, one row per value, and continues where it was stopped;
 docs/which.md is generated from it by ``evidence.py``.
 
-The settings of ``Blend`` (which members, how strong a penalty, how ``auto`` counts its parameters)
-were chosen on the networks of DEVELOPMENT alone; the page reports the others separately.
+The settings of ``Blend`` (which members, how strong a penalty, and which weights it draws to) and
+the rule of ``auto`` were chosen on the networks of DEVELOPMENT alone; the page reports the others
+separately.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import argparse
 import csv
 import functools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +90,9 @@ def halves(folder: Path, pattern: str) -> Iterator[tuple[str, Predictions, Predi
             yield path.stem.removesuffix("_test"), *p.split(0.5, seed=0)
 
 
-def parts(half: Predictions, draw: int) -> Iterator[tuple[int, Predictions]]:
+def parts(half: Predictions, draw: int, sizes: Sequence[int]) -> Iterator[tuple[int, Predictions]]:
     """Size and samples of each part that a method is fitted to."""
-    for size in SIZES:
+    for size in sizes:
         if (draw + 1) * size <= half.num_samples:
             yield size, half.take(np.arange(draw * size, (draw + 1) * size))
 
@@ -132,13 +133,14 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=3)
     parser.add_argument("--networks", default="*.npz")
     parser.add_argument("--methods", nargs="+")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     given = parser.parse_args()
     warnings.filterwarnings("ignore")  # the peers'
     done, asked = read(), given.methods
     every = {m: fit for m, fit in methods().items() if not asked or m[1] in asked}
     for draw in range(given.draws):  # the first part of every network first
         for name, half, test in halves(given.logits, given.networks):
-            for size, samples in parts(half, draw):
+            for size, samples in parts(half, draw, given.sizes):
                 for (package, method), fit in every.items():
                     key = (name, size, draw, package, method)
                     if key not in done:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -122,33 +123,41 @@ def compared(networks: ByNetwork) -> list[str]:
 
 def draws() -> str:
     """How far ``auto`` is from temperature scaling when it is fitted to other samples."""
-    found: dict[tuple[int, str, str], dict[str, float]] = defaultdict(dict)
-    for row in rows():
-        if row["method"] in (AUTO, TEMPERATURE) and row["package"] == "calibrant":
-            place = (int(row["num_samples"]), row["network"], row["draw"])
-            found[place][row["method"]] = float(row["value"])
-    gaps: dict[tuple[int, bool], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for (size, network, _), values in sorted(found.items()):
-        if size == FEW and network.startswith("cifar"):
-            gap = values[AUTO] - values[TEMPERATURE]
-            gaps[size, network in DEVELOPMENT][network].append(gap)
     lines = []
-    for (size, chosen), networks in sorted(gaps.items(), reverse=True):
+    for chosen, networks in sorted(gaps_by_network().items(), reverse=True):
         every = [gap for some in networks.values() for gap in some]
+        worst = max(networks.values(), key=mean)
         lines.append(
             [
-                f"{size:,}",
+                f"{FEW:,}",
                 f"{len(networks)}, {'settings chosen here' if chosen else 'others'}",
                 f"{len(every)}",
                 f"{mean(every):+.4f}",
                 f"{sum(gap > TOLERATED for gap in every)}",
                 f"{max(every):+.4f}",
-                f"{max(mean(some) for some in networks.values()):+.4f}",
+                f"{mean(worst):+.4f} ± {standard_error(worst):.4f}",
             ]
         )
-    more = f"more than {TOLERATED} above"
-    head = ["N", "networks", "fits", "mean", more, "most above", "most above, mean of a network"]
-    return markdown(head, lines)
+    more, most = f"more than {TOLERATED} above", "most above, mean of a network"
+    return markdown(["N", "networks", "fits", "mean", more, "most above", most], lines)
+
+
+def gaps_by_network() -> dict[bool, dict[str, list[float]]]:
+    """NLL of ``auto`` minus that of temperature scaling, of networks that chose settings or not."""
+    found: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    for row in rows():
+        few = row["num_samples"] == str(FEW) and row["network"].startswith("cifar")
+        if few and row["method"] in (AUTO, TEMPERATURE) and row["package"] == "calibrant":
+            found[row["network"], row["draw"]][row["method"]] = float(row["value"])
+    gaps: dict[bool, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for (network, _), values in sorted(found.items()):
+        if len(values) == 2:  # noqa: PLR2004 - both were fitted to these samples
+            gaps[network in DEVELOPMENT][network].append(values[AUTO] - values[TEMPERATURE])
+    return gaps
+
+
+def standard_error(values: list[float]) -> float:
+    return statistics.stdev(values) / math.sqrt(len(values))
 
 
 def optimism() -> str:

@@ -21,6 +21,7 @@ from calibrant.calibrators import (
     EnsembleTemperature,
     HistogramBinning,
     Isotonic,
+    OrderPreserving,
     Platt,
     Spline,
     StructuredVectorScaling,
@@ -31,13 +32,20 @@ from calibrant.calibrators import (
     out_of_fold,
     select_calibrator,
 )
-from tests.conftest import draw
 
-PRIOR = 30.0
+PRIOR = 10.0
 SETS: dict[str, list[Calibrator]] = {
     "two": [TemperatureScaling(), Spline()],
     "scalings": [TemperatureScaling(), VectorScaling(strength=0.1), StructuredVectorScaling()],
+    "steady": [Platt(), OrderPreserving(), TemperatureScaling()],
     "probabilities": [EnsembleTemperature(), Beta(), HistogramBinning(target="class"), Isotonic()],
+}
+# The weights of each set that a penalty draws to.
+CENTRES = {
+    "two": [1, 0],
+    "scalings": [1, 0, 0],
+    "steady": [0, 0.5, 0.5],
+    "probabilities": [0.25] * 4,
 }
 
 
@@ -60,19 +68,25 @@ def losses(w: Any, logs: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return logsumexp(z, axis=1) - z[np.arange(len(labels)), labels]
 
 
-def objective(w: Any, logs: np.ndarray, labels: np.ndarray, counts: Any = 1.0) -> float:
+def objective(
+    w: Any, logs: np.ndarray, labels: np.ndarray, centre: Any, counts: Any = 1.0
+) -> float:
     total = (counts * losses(w, logs, labels)).sum()
-    return float(total + PRIOR / 2 * ((np.asarray(w) - 1 / len(logs)) ** 2).sum())
+    return float(total + PRIOR / 2 * ((np.asarray(w) - np.asarray(centre)) ** 2).sum())
 
 
-def optimum(logs: np.ndarray, labels: np.ndarray, counts: Any = 1.0) -> np.ndarray:
-    """SciPy's, from two starts, without derivatives of ours."""
+def optimum(
+    logs: np.ndarray, labels: np.ndarray, centre: Any = None, counts: Any = 1.0
+) -> np.ndarray:
+    """SciPy's, from two starts, without derivatives of ours; by default drawn to equal weights."""
+    if centre is None:
+        centre = np.full(len(logs), 1 / len(logs))
     size = len(logs)
     found = [
         minimize(
             objective,
             start,
-            args=(logs, labels, counts),
+            args=(logs, labels, centre, counts),
             bounds=[(0, None)] * size,
             method="L-BFGS-B",
             options={"ftol": 1e-15, "gtol": 1e-7, "maxiter": 1000},
@@ -100,12 +114,14 @@ def test_weights_are_the_optimum_of_the_pool(members: str) -> None:
     c = Blend([m.clone() for m in SETS[members]], folds=4, seed=3).fit(p)
     fold = fold_numbers(p.num_samples, 4, 3, p.belonging.codes)
     logs = held_out(SETS[members], p, fold)
-    want = optimum(logs, p.labels)
-    assert objective(c.weights_, logs, p.labels) <= objective(want, logs, p.labels) + 1e-9
+    centre = CENTRES[members]
+    want = optimum(logs, p.labels, centre)
+    least = objective(want, logs, p.labels, centre)
+    assert objective(c.weights_, logs, p.labels, centre) <= least + 1e-9
     np.testing.assert_allclose(c.weights_, want, atol=2e-4)
     if members == "two":
         grid = np.linspace(0, 1.5, 31)
-        values = [(objective((a, b), logs, p.labels), a, b) for a in grid for b in grid]
+        values = [(objective((a, b), logs, p.labels, centre), a, b) for a in grid for b in grid]
         np.testing.assert_allclose(c.weights_, min(values)[1:], atol=0.05)
     # The map is the pool of the members fitted to all samples.
     new = bent(50, 4, 2)
@@ -127,7 +143,8 @@ def test_sampling_weights_reach_the_pool() -> None:
             fitted = member.clone().fit(p.take(~held), weights=counts[~held])
             log[held] = np.log(fitted.transform(p.take(held)).probs)
         logs.append(log)
-    np.testing.assert_allclose(c.weights_, optimum(np.array(logs), p.labels, counts), atol=2e-4)
+    want = optimum(np.array(logs), p.labels, [1, 0], counts)
+    np.testing.assert_allclose(c.weights_, want, atol=2e-4)
 
 
 @dataclass(eq=False, repr=False)
@@ -260,14 +277,14 @@ def test_the_blend_is_judged_with_weights_of_the_other_folds(criterion: str) -> 
     fold = fold_numbers(300, 4, 2)
     members = [CALIBRATORS[name]() for name in names]
     logs = held_out(members, p, fold)
-    weights = optimum(logs, p.labels)
+    weights = optimum(logs, p.labels, [1, 0, 0])
     blend = rows["blend"].calibrator
     assert isinstance(blend, Blend)
     np.testing.assert_allclose(blend.weights_, weights, atol=2e-4)
     probs = np.empty(p.scores.shape)
     for number in range(4):
         held = fold == number
-        w = optimum(logs[:, ~held], p.labels[~held])
+        w = optimum(logs[:, ~held], p.labels[~held], [1, 0, 0])
         z = np.tensordot(w, logs[:, held], 1)
         probs[held] = np.exp(z - logsumexp(z, axis=1, keepdims=True))
     pooled = Predictions(probs=probs, labels=p.labels)
@@ -294,8 +311,56 @@ def test_auto_takes_the_blend_where_it_is_clearly_better() -> None:
     members = [type(m).__name__ for m in found.calibrator.members_]
     assert len(members) == 5
     assert rows["temperature"].behind > rows["temperature"].error
-    z, labels = draw(300, 4, temperature=3.0, seed=13)
-    assert automatic(Predictions(logits=z, labels=labels)).chosen == "temperature"
+    assert "steadier" not in rows["blend"].verdict
+
+
+def calibrated_model(size: int, seed: int, *, too_sure: float = 1.0) -> Predictions:
+    rng = np.random.default_rng(seed)
+    z = rng.normal(0, 1.5, (size, 3))
+    return Predictions(logits=too_sure * z, labels=(z + rng.gumbel(size=z.shape)).argmax(axis=1))
+
+
+def test_few_samples_get_the_blend_however_noisy_its_loss() -> None:
+    """Temperature scaling would take single samples for evidence; the pool is drawn to it."""
+    p = calibrated_model(150, 0, too_sure=1.1)
+    found = automatic(p)
+    rows = {c.name: c for c in found.candidates}
+    assert rows["blend"].loss > rows["none"].loss  # by which it would have been rejected
+    assert found.chosen == "blend"
+    assert rows["blend"].verdict.startswith("chosen: steadier than one method; weights")
+    assert {c.verdict.split(";")[0] for c in found.candidates} <= {
+        rows["blend"].verdict.split(";")[0],
+        "not chosen alone: a member of the blend",
+        "rejected: worse",
+        "rejected: not shown to be as good",
+        "rejected: as good, but one method alone is less steady",
+        "rejected: lower on these samples, but one method alone is less steady",
+    }
+    lowest = select_calibrator(p, standard_errors=0)
+    assert lowest.chosen != "blend"  # 0 prefers nothing
+
+
+def test_a_model_stays_as_it_is_where_that_is_shown_to_do_no_harm() -> None:
+    """Of the same model: 1,500 samples cannot show it, 6,000 can."""
+    p = calibrated_model(6000, 1)
+    assert automatic(p.take(np.arange(1500))).chosen == "blend"
+    assert automatic(p).chosen == "none"
+
+
+def test_few_mistakes_ask_for_evidence() -> None:
+    """A mistake more or less decides; clusters of samples that err together are one mistake."""
+    rng = np.random.default_rng(3)
+    labels = rng.integers(3, size=120)
+    z = rng.normal(0, 1, (120, 3)) + 6 * np.eye(3)[labels]
+    wrong = np.arange(8)
+    z[wrong] = 4 * np.eye(3)[(labels[wrong] + 1) % 3] + rng.normal(0, 1, (8, 3))
+    keep = {count: np.r_[wrong[:count], 8:120] for count in (4, 8)}
+    few, more = (Predictions(logits=z[k], labels=labels[k]) for k in keep.values())
+    assert few.num_samples - few.correct.sum() == 4
+    chosen = [automatic(p).chosen for p in (few, more)]
+    assert chosen == ["none", "blend"]
+    clusters = np.maximum(np.arange(120) - 7, 0)
+    assert automatic(Predictions(logits=z, labels=labels, clusters=clusters)).chosen == "none"
 
 
 def test_a_blend_needs_two_sound_candidates() -> None:

@@ -377,7 +377,7 @@ def test_refusals() -> None:
     for words, refused in {
         "p must be Predictions": lambda: label_shift(target, target),  # type: ignore[arg-type]
         "must be Scores": lambda: label_shift(p, z),
-        "3 classes": lambda: label_shift(p, Scores(logits=z[:, :2])),
+        "target must have 3 classes": lambda: label_shift(p, Scores(logits=z[:, :2])),
         "method must be 'em' or 'bbse'": lambda: label_shift(p, target, method="mle"),  # type: ignore[arg-type]
         "no sample of class 2": lambda: label_shift(p.take(p.labels < 2), target),
         "those of validation alone": lambda: label_shift(clustered, target),

@@ -18,6 +18,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "calibrant"
 FILES = sorted(SOURCE.rglob("*.py"))
 # Where a word that is also the name of a metric means something else.
 OTHER_MEANINGS = {
+    "calibrators/_decision.py": "criteria of the selection",
     "calibrators/_selection.py": "criteria of the selection",
     "calibrators/_trials.py": "criteria of the selection",
     "calibrators/_temperature.py": "objectives of the fit",

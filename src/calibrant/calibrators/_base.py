@@ -85,6 +85,8 @@ class Calibrator(Learner):
     gives: ClassVar[Literal["logits", "probs"]] = "logits"
     of_confidences: ClassVar[bool] = False
     """Whether confidences alone can be calibrated."""
+    steady: ClassVar[bool] = False
+    """Whether few samples are enough to fit it, however many classes there are."""
     learned: ClassVar[Mapping[str, tuple[str | int, ...]]] = {}
     """Names and shapes of the fitted attributes; K is the number of classes."""
 

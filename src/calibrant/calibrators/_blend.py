@@ -33,13 +33,30 @@ from calibrant.predictions import Confidences, Predictions
 LOWEST = math.log(TINY)
 
 
+def pool_centre(p: Predictions | Confidences, members: Sequence[Calibrator]) -> Float64:
+    """Weights that the penalty of a pool draws to: equal, of the steady members or of all."""
+    every = not has_steady(p, members)
+    drawn = np.array([every or member.steady for member in members], dtype=np.float64)
+    return drawn / drawn.sum()
+
+
+def has_steady(p: Predictions | Confidences, members: Sequence[Calibrator]) -> bool:
+    """Whether some members need few samples; of confidences alone, a temperature says too little.
+
+    Confidences want a bias too: temperature scaling is far behind Platt scaling there.
+    """
+    return isinstance(p, Predictions) and any(member.steady for member in members)
+
+
 @dataclass(eq=False, repr=False)
 class Blend(Calibrator):
     r"""A log-linear pool of calibrators: softmax of :math:`\sum_m w_m \log q_m`, weights >= 0.
 
     The weights minimise the NLL of the members' out-of-fold predictions, a convex problem, with a
-    penalty worth 30 samples that draws them towards 1 / M. A member that does not help gets a
-    weight of exactly 0 and costs nothing from then on. The sum of the weights is free, so that a
+    penalty worth 10 samples. It draws them towards equal weights of temperature and
+    order-preserving scaling where these are members: few samples are enough to fit them. Otherwise,
+    and for confidences alone, it draws all weights towards 1 / M. A member that does not help gets
+    a weight of exactly 0 and costs nothing from then on. The sum of the weights is free, so that a
     pool that would be too timid is sharpened.
 
     A fit costs ``folds`` + 1 fits of each member; hyperparameters that a member selects itself are
@@ -143,8 +160,8 @@ class Blend(Calibrator):
                 warnings.simplefilter("ignore", CalibrationWarning)
                 held_out = [in_folds(member.settled(), p, weights, fold) for member in fitted]
         self.members_ = fitted
-        pool = Pool.of(p, held_out, counts) if held_out else None
-        self.weights_ = np.full(len(fitted), 1 / len(fitted)) if pool is None else pool.minimise()
+        centre = pool_centre(p, fitted)
+        self.weights_ = Pool.of(p, held_out, counts, centre).minimise() if held_out else centre
 
     def adopt(self, members: list[Calibrator], weights: Float64) -> Self:
         """Take over fitted members and the weights of their pool."""

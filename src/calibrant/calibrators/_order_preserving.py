@@ -50,6 +50,7 @@ class OrderPreserving(Calibrator):
     strength: float = 5.0
 
     keeps_argmax = True
+    steady = True
     learned: ClassVar = {"scale_": (), "slopes_": (len(KNOTS),)}
 
     scale_: float = field(init=False)

@@ -1,7 +1,7 @@
 r"""Weights of a log-linear pool: softmax of :math:`\sum_m w_m \log q_m` with every weight >= 0.
 
-The NLL of the labels is convex in the weights. A penalty worth ``PRIOR`` samples draws them towards
-equal ones, 1 / M; it makes the optimum unique where members say the same thing.
+The NLL of the labels is convex in the weights. A penalty worth ``PRIOR`` samples draws them to a
+centre; it makes the optimum unique where members say the same thing.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from calibrant.calibrators._plain import as_binary
 from calibrant.calibrators._scores import working_dtype
 from calibrant.predictions import Confidences, Predictions
 
-# How many samples the penalty towards equal weights is worth.
-PRIOR = 30.0
+# How many samples the penalty is worth.
+PRIOR = 10.0
 STEPS = 200
 HALVINGS = 60
 # A Newton step that gains less than this, in nats over all samples, is the last.
@@ -42,12 +42,14 @@ class Pool:
     """What the members say of samples that they were not fitted to.
 
     ``above`` of shape (M, N, K) is how far each member's logit of a class lies above that of the
-    label; ``absent`` marks options that a sample lacks; ``counts`` says how often samples count.
+    label; ``absent`` marks options that a sample lacks; ``counts`` says how often samples count;
+    ``centre`` are the weights that the penalty draws to.
     """
 
     above: Float
     absent: Bool | None
     counts: Float64
+    centre: Float64
 
     @classmethod
     def of(
@@ -55,6 +57,7 @@ class Pool:
         p: Predictions | Confidences,
         held_out: Sequence[Predictions | Confidences],
         counts: Float64,
+        centre: Float64,
     ) -> Pool:
         """From the members' out-of-fold predictions for p."""
         q = as_binary(p) if isinstance(p, Confidences) else p
@@ -66,19 +69,13 @@ class Pool:
             logits = member_logits(NumpyOps, seen.scores.astype(np.float64), seen.kind)
             part[:] = logits - logits[every, q.labels][:, None]
         if not absent.any():
-            return cls(above, None, counts)
+            return cls(above, None, counts, centre)
         above[:, absent] = 0.0
-        return cls(above, absent, counts)
+        return cls(above, absent, counts, centre)
 
     def without(self, held: Bool) -> Pool:
         """The same pool with some samples not counted; nothing is copied."""
         return replace(self, counts=np.where(held, 0.0, self.counts))
-
-    @property
-    def equal(self) -> Float64:
-        """The weights that the penalty draws to."""
-        size = len(self.above)
-        return np.full(size, 1 / size)
 
     # --- the objective ----------------------------------------------------------------------------
 
@@ -99,7 +96,7 @@ class Pool:
             return total
 
         return sum(over_chunks(work, *self._shape)) + PRIOR / 2 * float(
-            ((w - self.equal) ** 2).sum()
+            ((w - self.centre) ** 2).sum()
         )
 
     def slopes(self, w: Float64) -> tuple[Float64, Float64]:
@@ -120,7 +117,7 @@ class Pool:
 
         found = over_chunks(work, *self._shape)
         first, second = (sum(parts) for parts in zip(*found, strict=True))
-        return first + PRIOR * (w - self.equal), second + PRIOR * np.eye(size)
+        return first + PRIOR * (w - self.centre), second + PRIOR * np.eye(size)
 
     @property
     def _shape(self) -> tuple[int, int]:
@@ -132,7 +129,7 @@ class Pool:
 
     def minimise(self, start: Float64 | None = None) -> Float64:
         """The weights of least loss: Newton's method, its steps within the bounds."""
-        w = self.equal if start is None else start
+        w = self.centre if start is None else start
         with one_blas_thread():
             value = self.loss(w)
             for _ in range(STEPS):

@@ -21,13 +21,22 @@ from calibrant._core.checks import (
 from calibrant._core.formatting import aligned, show_error
 from calibrant.calibrators._arguments import check_predictions
 from calibrant.calibrators._base import Calibrator
-from calibrant.calibrators._blend import Blend
 from calibrant.calibrators._candidates import (
     BLENDED_ONLY,
     blend_members,
     default_candidates,
     left_out,
     note_of_untried,
+)
+from calibrant.calibrators._decision import (
+    as_good,
+    clear_of_doubt,
+    complexity,
+    excess,
+    is_level,
+    mean_loss,
+    simplicity,
+    steady_pool,
 )
 from calibrant.calibrators._folds import DEFAULT_FOLDS, units_of, usual_folds
 from calibrant.calibrators._temperature import TemperatureScaling
@@ -42,8 +51,6 @@ from calibrant.predictions import Confidences, Predictions
 
 #: Method that selects a calibrator.
 AUTO = "auto"
-# Evidence needed to replace the uncalibrated model, in nats: a factor of 20.
-EVIDENCE = math.log(20)
 MEMBER_ONLY = "not chosen alone: a member of the blend"
 
 
@@ -107,15 +114,21 @@ def select_calibrator(
     """Choose a calibrator by its loss on samples it was not fitted to.
 
     Each candidate is cross-fitted; penalties that it selects itself are selected once, on all
-    samples. Among those whose loss is within ``standard_errors`` of the best (the standard error of
-    the paired difference), the one with the fewest parameters is chosen, or a simpler one whose
-    loss is no higher than its. A blend pools the other candidates with weights from their
-    out-of-fold predictions, and is judged on each fold with weights from the other folds. Its
-    parameters are its weights alone: averaging members makes them less variable, not more.
+    samples. A blend pools the other candidates with weights from their out-of-fold predictions,
+    and is judged on each fold with weights from the other folds. It is chosen if temperature or
+    order-preserving scaling is in it, to which few samples draw it: which single method looks best
+    is often chance. Two things keep it from being chosen, unless there is the clear evidence that
+    is described below: fewer than 5 mistakes of the model, and samples that show that temperature
+    scaling gains less than 0.001 (with two standard errors, which takes 2,000 samples or more).
 
-    The model is left uncalibrated unless there is clear evidence against it. A candidate without an
-    optimum inside its bounds, such as temperature scaling when every prediction is correct, is
-    rejected. The others need evidence: the product over the samples of the out-of-fold probability
+    Without such a blend the choice is among the others. Of those whose loss is within
+    ``standard_errors`` of the best (the standard error of the paired difference), the one with the
+    fewest parameters is chosen, or a simpler one whose loss is no higher than its. A blend counts
+    as its weights alone.
+
+    A candidate without an optimum inside its bounds, such as temperature scaling when every
+    prediction is correct, is rejected, and not pooled. A single method replaces the uncalibrated
+    model only on clear evidence: the product over the samples of the out-of-fold probability
     of the label, divided by the uncalibrated one, must be at least 20. If the model's probabilities
     are right, a calibrator fitted to other samples reaches that in at most 5 % of cases. With the
     Brier score the factors are 1 + (fall of the loss) / 4, for which the same holds.
@@ -139,7 +152,7 @@ def select_calibrator(
     folds, seed
         Number of folds and seed of the cross-fitting.
     standard_errors
-        0 takes the best regardless of its complexity.
+        0 takes the lowest loss, and prefers neither a blend nor a simple method.
     progress
         Called with the number of candidates done and the total.
     """
@@ -163,7 +176,7 @@ def select_calibrator(
         if progress:
             progress(number + 1, len(entries))
     members_only = BLENDED_ONLY if candidates is None else ()
-    selection = _choose(trials, criterion, standard_errors, members_only)
+    selection = _choose(trials, criterion, standard_errors, members_only, _mistakes(p))
     return replace(selection, untried=left_out(p) if candidates is None else ())
 
 
@@ -213,28 +226,27 @@ def _choose(
     criterion: Criterion,
     standard_errors: float,
     members_only: tuple[str, ...],
+    mistakes: int,
 ) -> Selection:
     sound = [t for t in trials if t.losses is not None]
     if not sound:
         faults = "; ".join(f"{t.name} {t.fault}" for t in trials)
         raise ConvergenceError(f"No candidate has a finite loss: {faults}. Fit on more samples.")
-    least = min(sound, key=_mean)
-    behind = {t.name: _behind(t.losses, least.losses) for t in sound}
+    least = min(sound, key=mean_loss)
+    behind = {t.name: excess(t.losses, least.losses) for t in sound}
     alone = [t for t in sound if t.name not in members_only]
-    clear = _clear_of_doubt(alone, criterion)
-    best = min(clear, key=_mean)
-    level = [t for t in clear if _is_level(t, best, standard_errors)]
-    simplest = min(level, key=_simplicity)
-    # Small standard errors exclude methods that lie closer to the best than a noisy one that stays.
-    level += [t for t in clear if t not in level and _mean(t) <= _mean(simplest)]
-    chosen = min(level, key=_simplicity)
+    clear = clear_of_doubt(alone, criterion)
+    best = min(clear, key=mean_loss)
+    level = as_good(clear, best, standard_errors)
+    pool = steady_pool(alone, criterion, mistakes) if standard_errors else None
+    chosen = pool or min(level, key=simplicity)
     candidates = [
         CandidateResult(
             t.name,
             t.calibrator,
-            _mean(t),
+            mean_loss(t),
             *behind.get(t.name, (math.nan, math.nan)),
-            _size(t),
+            complexity(t),
             MEMBER_ONLY
             if t in sound and t not in alone
             else _verdict(t, chosen, best, clear, level),
@@ -245,76 +257,11 @@ def _choose(
     return Selection(chosen.name, chosen.calibrator, criterion, tuple(candidates))
 
 
-def _simplicity(trial: CandidateTrial) -> tuple[int, float]:
-    """Fewest parameters first, and of equally many the lowest loss."""
-    return _size(trial), _mean(trial)
-
-
-def _clear_of_doubt(sound: list[CandidateTrial], criterion: Criterion) -> list[CandidateTrial]:
-    """The uncalibrated model first, then the candidates that are clearly better."""
-    before = next((t for t in sound if t.name == UNCALIBRATED), None)
-    if before is None:  # its loss is infinite
-        return sound
-    return [t for t in sound if t is before or _evidence(t, before, criterion) >= EVIDENCE]
-
-
-def _evidence(trial: CandidateTrial, before: CandidateTrial, criterion: Criterion) -> float:
-    """Evidence for a candidate against the uncalibrated model, in nats.
-
-    The logarithm of a product whose factors have a mean of at most 1 if the model is right (an
-    e-value): it exceeds log(1 / a) with a probability of at most a. Rare errors that happen to be
-    absent prove nothing by it, as a standard error of the losses seen would have it. A cluster is
-    one factor, with the mean gain of its samples: the exponential of a mean is at most the mean.
-    Where the samples of a cluster hardly go together, as the pixels of an image, it is as many
-    factors as its samples are worth.
-    """
-    assert trial.losses is not None
-    assert before.losses is not None
-    gain = (before.losses - trial.losses) / before.shares
-    factors = gain if criterion == "nll" else np.log1p(gain / 4)
-    return float(factors.sum()) * _samples_in_cluster(trial, before)
-
-
-def _samples_in_cluster(trial: CandidateTrial, before: CandidateTrial) -> float:
-    """How many independent samples a cluster is worth for the gain of a candidate, at least 1.
-
-    The mean size of a cluster divided by the design effect: the variance of the gain's mean by
-    clusters over that of independent samples, and twice its standard error more.
-    """
-    if before.unit is None or before.each is None or trial.each is None:
-        return 1.0
-    gain = before.each - trial.each
-    gain = gain - gain.mean()
-    sums = np.bincount(before.unit, gain)
-    clusters, alone = len(sums), float(gain @ gain)
-    if clusters == 1 or alone == 0:
-        return 1.0
-    effect = clusters / (clusters - 1) * float(sums @ sums) / alone
-    cautious = max(effect, 1.0) * (1 + 2 * math.sqrt(2 / (clusters - 1)))
-    return max(len(gain) / clusters / cautious, 1.0)
-
-
-def _is_level(trial: CandidateTrial, best: CandidateTrial, standard_errors: float) -> bool:
-    """Whether a candidate is indistinguishable from the best."""
-    behind, error = _behind(trial.losses, best.losses)
-    return trial is best or behind <= standard_errors * error
-
-
-def _mean(trial: CandidateTrial) -> float:
-    return math.nan if trial.losses is None else float(trial.losses.mean())
-
-
-def _behind(losses: Any, best: Any) -> tuple[float, float]:
-    """Mean and standard error of the loss beyond that of the best, sample by sample."""
-    difference = losses - best
-    return float(difference.mean()), float(difference.std() / math.sqrt(len(difference)))
-
-
-def _size(trial: CandidateTrial) -> int:
-    if trial.name == UNCALIBRATED or not trial.calibrator.is_fitted:
-        return 0
-    c = trial.calibrator
-    return len(c.used()) if isinstance(c, Blend) else c.num_parameters()
+def _mistakes(p: Predictions | Confidences) -> int:
+    """How many samples, or clusters of them, the model errs on."""
+    codes = p.belonging.codes
+    wrong = np.flatnonzero(~p.correct)
+    return len(wrong) if codes is None else len(np.unique(codes[wrong]))
 
 
 def _verdict(
@@ -328,8 +275,10 @@ def _verdict(
         return trial.fault
     if trial is chosen:
         return f"chosen: {_reason(chosen, best, clear)}{trial.fault}"
-    tied = _is_level(trial, best, 1.0)  # "worse" is said beyond the standard error only
-    if trial not in clear and (tied or _mean(trial) < _mean(clear[0])):
+    if chosen.steady:
+        return f"rejected: {_beside_the_pool(trial, chosen)}{trial.fault}"
+    tied = is_level(trial, best, 1.0)  # "worse" is said beyond the standard error only
+    if trial not in clear and (tied or mean_loss(trial) < mean_loss(clear[0])):
         return f"rejected: not clearly better than the uncalibrated model{trial.fault}"
     if trial is best:
         return f"rejected: best, but not clearly, and more complex{trial.fault}"
@@ -343,4 +292,16 @@ def _verdict(
 def _reason(chosen: CandidateTrial, best: CandidateTrial, clear: list[CandidateTrial]) -> str:
     if clear == [chosen] and chosen.name == UNCALIBRATED:
         return "these samples do not show that calibration helps"
-    return "the best" if chosen is best else "as good as the best, and simpler"
+    if chosen is best:
+        return "the best"
+    return "steadier than one method" if chosen.steady else "as good as the best, and simpler"
+
+
+def _beside_the_pool(trial: CandidateTrial, pool: CandidateTrial) -> str:
+    behind, error = excess(trial.losses, pool.losses)
+    if behind > error:
+        return "worse"
+    if trial.name == UNCALIBRATED:
+        return "not shown to be as good"
+    seen = "lower on these samples" if behind < -error else "as good"
+    return f"{seen}, but one method alone is less steady"

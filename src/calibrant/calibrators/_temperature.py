@@ -90,6 +90,7 @@ class TemperatureScaling(Calibrator):
     bounds: tuple[float, float] = BOUNDS
 
     keeps_argmax = True
+    steady = True
     of_confidences = True
     learned: ClassVar = {"temperature_": ()}
 

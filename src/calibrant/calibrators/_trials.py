@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from calibrant._core.arrays import Float64, Int, fold_numbers
 from calibrant._core.checks import CalibrationWarning, ConvergenceError, InputError
 from calibrant.calibrators._base import Calibrator
-from calibrant.calibrators._blend import Blend
+from calibrant.calibrators._blend import Blend, has_steady, pool_centre
 from calibrant.calibrators._composite import in_folds
 from calibrant.calibrators._plain import as_binary, with_confidences
 from calibrant.calibrators._pool import Pool
@@ -28,7 +28,8 @@ class CandidateTrial:
     """``losses`` of the independent units: samples, or clusters; ``shares`` are their sizes.
 
     ``each`` are the losses of the samples themselves, and ``unit`` says which cluster each is of.
-    ``held_out`` are the predictions that the losses are of, where a pool needs them.
+    ``held_out`` are the predictions that the losses are of, where a pool needs them. ``steady`` is
+    the pool of other candidates that few samples cannot lead far astray.
     """
 
     name: str
@@ -39,6 +40,7 @@ class CandidateTrial:
     each: Float64 | None = None
     unit: Int | None = None
     held_out: Record | None = None
+    steady: bool = False
 
 
 def pools_others(calibrator: Calibrator) -> bool:
@@ -103,13 +105,14 @@ class TrialData:
         if len(trials) < 2:  # noqa: PLR2004 - one alone is no pool
             return CandidateTrial(name, blend, None, "rejected: fewer than two candidates to pool")
         counts = np.ones(self.p.num_samples) if self.share is None else self.share
-        pool = Pool.of(self.p, [t.held_out for t in trials if t.held_out is not None], counts)
+        fitted = [t.calibrator for t in trials]
+        held = [t.held_out for t in trials if t.held_out is not None]
+        pool = Pool.of(self.p, held, counts, pool_centre(self.p, fitted))
         try:
             weights = pool.minimise()
             logits = pool.cross_fitted(weights, self.fold)
         except ConvergenceError as error:
             return CandidateTrial(name, blend, None, f"rejected: the fit failed ({error})")
-        fitted = [t.calibrator for t in trials]
         found = Blend([m.clone() for m in fitted], folds=self.folds, seed=self.seed)
         if isinstance(self.p, Confidences):
             odds = logits[:, 1] - logits[:, 0]
@@ -117,9 +120,9 @@ class TrialData:
         else:
             held_out = self.p.with_scores("logits", logits)
         parts = [f"{w:.2f} {t.name}" for w, t in zip(weights, trials, strict=True) if w > 0]
-        return self._judged(
-            name, found.adopt(fitted, weights), held_out, f"; weights {', '.join(parts)}"
-        )
+        note = f"; weights {', '.join(parts)}"
+        trial = self._judged(name, found.adopt(fitted, weights), held_out, note)
+        return replace(trial, steady=has_steady(self.p, fitted))
 
     def _members(self, others: list[CandidateTrial]) -> list[CandidateTrial]:
         """The sound candidates that are pooled."""

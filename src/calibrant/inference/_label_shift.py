@@ -184,10 +184,10 @@ def label_shift(
     """
     check_predictions(validation)
     check_scores(target)
+    _check_classes(validation, target)
     check_same_classes(target, validation.num_classes, validation.classes)
     check_choice("method", method, ("em", "bbse"))
     resampling = Resampling(level, replicates, seed)
-    _check_classes(validation)
     sides = sides_of(validation, target, clusters)
     kind = MaximumLikelihood if method == "em" else BlackBox
     work: PriorEstimator = kind(validation, target, sides)
@@ -229,7 +229,10 @@ def _two_sided(gap: float, error: float) -> float:
     return math.erfc(abs(gap) / error / math.sqrt(2))
 
 
-def _check_classes(validation: Predictions) -> None:
+def _check_classes(validation: Predictions, target: Scores) -> None:
+    if target.num_classes != validation.num_classes:
+        rule = f"must have {validation.num_classes} classes, like the validation samples"
+        raise refuse("target", rule, f"got {target.num_classes}", "Use scores of the same model.")
     absent = np.flatnonzero(np.bincount(validation.labels, minlength=validation.num_classes) == 0)
     if len(absent):
         k = int(absent[0])
