@@ -290,7 +290,9 @@ def test_the_blend_is_judged_with_weights_of_the_other_folds(criterion: str) -> 
     pooled = Predictions(probs=probs, labels=p.labels)
     want = metrics.nll(pooled) if criterion == "nll" else metrics.brier(pooled)
     assert rows["blend"].loss == pytest.approx(want, abs=1e-6)
-    assert rows["blend"].parameters == (weights > 0).sum()
+    used = [member.num_parameters() for _, member in blend.used()]
+    assert len(used) == (weights > 0).sum()
+    assert rows["blend"].parameters == len(used) + sum(used)
     assert f"weights {weights[0]:.2f} temperature" in rows["blend"].verdict
     parts = [np.asarray(m.fit(p).transform(p).log_probs) for m in members]
     z = np.tensordot(weights, np.array(parts), 1)

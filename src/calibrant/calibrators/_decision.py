@@ -115,6 +115,7 @@ def excess(losses: Any, best: Any) -> tuple[float, float]:
 
 
 def complexity(trial: CandidateTrial) -> int:
+    """Number of parameters, of a blend that of its weights: averaging makes members steadier."""
     if trial.name == UNCALIBRATED or not trial.calibrator.is_fitted:
         return 0
     c = trial.calibrator

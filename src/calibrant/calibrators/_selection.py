@@ -21,6 +21,7 @@ from calibrant._core.checks import (
 from calibrant._core.formatting import aligned, show_error
 from calibrant.calibrators._arguments import check_predictions
 from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._blend import Blend
 from calibrant.calibrators._candidates import (
     BLENDED_ONLY,
     blend_members,
@@ -31,7 +32,6 @@ from calibrant.calibrators._candidates import (
 from calibrant.calibrators._decision import (
     as_good,
     clear_of_doubt,
-    complexity,
     excess,
     is_level,
     mean_loss,
@@ -59,7 +59,8 @@ class CandidateResult:
     """Out-of-fold result of one candidate, and its verdict.
 
     ``loss`` is the mean loss, ``behind`` its excess over the lowest, and ``error`` the standard
-    error of that paired difference. ``parameters`` of a blend are its weights.
+    error of that paired difference. ``parameters`` of a blend are its weights and those of its
+    members.
     """
 
     name: str
@@ -75,13 +76,14 @@ class CandidateResult:
 class Selection:
     """The chosen calibrator, fitted on all samples, and why the others were rejected.
 
-    ``untried`` are the default candidates left out because fits to this many scores take long.
+    ``reason`` says why it was chosen. ``untried`` are the default candidates left out because fits to this many scores take long.
     """
 
     chosen: str
     calibrator: Calibrator
     criterion: Criterion
     candidates: tuple[CandidateResult, ...]
+    reason: str
     untried: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -124,7 +126,7 @@ def select_calibrator(
     Without such a blend the choice is among the others. Of those whose loss is within
     ``standard_errors`` of the best (the standard error of the paired difference), the one with the
     fewest parameters is chosen, or a simpler one whose loss is no higher than its. A blend counts
-    as its weights alone.
+    here as its weights alone: averaging members makes them less variable, not more.
 
     A candidate without an optimum inside its bounds, such as temperature scaling when every
     prediction is correct, is rejected, and not pooled. A single method replaces the uncalibrated
@@ -246,7 +248,7 @@ def _choose(
             t.calibrator,
             mean_loss(t),
             *behind.get(t.name, (math.nan, math.nan)),
-            complexity(t),
+            _parameters(t),
             MEMBER_ONLY
             if t in sound and t not in alone
             else _verdict(t, chosen, best, clear, level),
@@ -254,7 +256,13 @@ def _choose(
         for t in trials
     ]
     candidates.sort(key=lambda c: (math.isnan(c.loss), c.loss))
-    return Selection(chosen.name, chosen.calibrator, criterion, tuple(candidates))
+    reason = _reason(chosen, best, clear)
+    return Selection(chosen.name, chosen.calibrator, criterion, tuple(candidates), reason)
+
+
+def _parameters(trial: CandidateTrial) -> int:
+    unfitted = trial.name == UNCALIBRATED or not trial.calibrator.is_fitted
+    return 0 if unfitted else trial.calibrator.num_parameters()
 
 
 def _mistakes(p: Predictions | Confidences) -> int:
@@ -275,7 +283,7 @@ def _verdict(
         return trial.fault
     if trial is chosen:
         return f"chosen: {_reason(chosen, best, clear)}{trial.fault}"
-    if chosen.steady:
+    if isinstance(chosen.calibrator, Blend):
         return f"rejected: {_beside_the_pool(trial, chosen)}{trial.fault}"
     tied = is_level(trial, best, 1.0)  # "worse" is said beyond the standard error only
     if trial not in clear and (tied or mean_loss(trial) < mean_loss(clear[0])):
@@ -294,7 +302,8 @@ def _reason(chosen: CandidateTrial, best: CandidateTrial, clear: list[CandidateT
         return "these samples do not show that calibration helps"
     if chosen is best:
         return "the best"
-    return "steadier than one method" if chosen.steady else "as good as the best, and simpler"
+    pooled = isinstance(chosen.calibrator, Blend)
+    return "steadier than one method" if pooled else "as good as the best, and simpler"
 
 
 def _beside_the_pool(trial: CandidateTrial, pool: CandidateTrial) -> str:

@@ -203,9 +203,9 @@ def _what_to_do(advice: Advice) -> str:
     title = TITLES.get(advice.chosen, advice.chosen)
     learned = "" if advice.temperature is None else f" (T = {advice.temperature:.2f})"
     return (
-        f"Use {title}{learned}. Of {tried} calibrators tried {judged} it is the best, or the "
-        "simplest among equally good ones. Fit it on samples that are used neither for training "
-        "nor for evaluation."
+        f"Use {title}{learned}. Of {tried} calibrators tried {judged} it is "
+        f"{advice.selection.reason}. Fit it on samples that are used neither for training nor for "
+        "evaluation."
     )
 
 
