@@ -151,7 +151,7 @@ def gaps_by_network() -> dict[bool, dict[str, list[float]]]:
             found[row["network"], row["draw"]][row["method"]] = float(row["value"])
     gaps: dict[bool, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for (network, _), values in sorted(found.items()):
-        if len(values) == 2:  # noqa: PLR2004 - both were fitted to these samples
+        if len(values) == 2:
             gaps[network in DEVELOPMENT][network].append(values[AUTO] - values[TEMPERATURE])
     return gaps
 
