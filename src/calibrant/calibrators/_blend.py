@@ -37,7 +37,8 @@ def pool_centre(p: Predictions | Confidences, members: Sequence[Calibrator]) -> 
     """Weights that the penalty of a pool draws to: equal, of the steady members or of all."""
     every = not has_steady(p, members)
     drawn = np.array([every or member.steady for member in members], dtype=np.float64)
-    return drawn / drawn.sum()
+    centre: Float64 = drawn / drawn.sum()
+    return centre
 
 
 def has_steady(p: Predictions | Confidences, members: Sequence[Calibrator]) -> bool:

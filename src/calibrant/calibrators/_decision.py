@@ -43,6 +43,7 @@ def steady_pool(
     if pool is None or before is None or evidence_for(pool, before, criterion) >= EVIDENCE:
         return pool
     simplest = min((t for t in sound if t.calibrator.steady and t is not before), key=simplicity)
+    assert before.losses is not None
     gain, error = excess(before.losses, simplest.losses)
     # Two standard errors of the losses; two of a parameter are worth 2 nats of all samples.
     most = gain + 2 * error + 2 / len(before.losses)
