@@ -24,7 +24,7 @@ from calibrant.inference._grid import along, entries_of, estimators_of
 from calibrant.inference._paired import holm_levels
 from calibrant.inference._paths import path_of
 from calibrant.inference._resampling import Resampling
-from calibrant.inference._tilts import Cells, shared_tilt
+from calibrant.inference._tilts import RowCells, shared_tilt
 from calibrant.metrics import METRICS
 from calibrant.metrics._classwise import (
     gap_norm_slope,
@@ -844,7 +844,7 @@ def test_labels_are_drawn_with_their_probabilities() -> None:
 def test_shared_factors_meet_the_observed_labels_of_every_bin() -> None:
     """At the optimum a bin's labels are expected exactly, but for half a pseudo-count."""
     p = peaked(2.0, 2000, 10, 0)
-    cells = Cells.of(p, 15)
+    cells = RowCells.of(p, 15)
     tilt = shared_tilt(p, cells)
     assert tilt.slope == 0
     factor = tilt.factor[0]

@@ -10,7 +10,7 @@ from calibrant import Predictions
 from calibrant.inference import _tilts, intervals
 from calibrant.inference._classwise import _apart_from_rows, classwise_curve
 from calibrant.inference._resampling import Resampling
-from calibrant.inference._tilts import LabelCells, fitted_tilt, over_rows, shared_tilt
+from calibrant.inference._tilts import RowCells, fitted_tilt, over_rows, shared_tilt
 
 BINS = 15
 # Classwise ECE of 1,000 classes with spread logits at T = 0.5, from 40,000 rows.
@@ -28,7 +28,7 @@ def spread(temperature: float, size: int, classes: int, seed: int, width: float 
 def test_the_slope_is_that_of_the_temperature(temperature: float) -> None:
     """Labels follow p^(1/T): the first bin has the slope 1/T - 1, which it was not given before."""
     p = spread(temperature, 600, 400, 1, width=1.5)
-    cells = LabelCells.of(p, BINS)
+    cells = RowCells.of(p, BINS)
     assert cells.crowded
     assert shared_tilt(p, cells).slope == pytest.approx(1 / temperature - 1, abs=0.15)
 
@@ -45,7 +45,7 @@ def penalised_surprise(x: np.ndarray, p: Predictions, middle: float) -> float:
 def test_the_shared_tilt_is_the_likeliest_one() -> None:
     """Brute force without levels and without derivatives; levels cost little."""
     p = spread(0.6, 60, 120, 3, width=1.2)
-    cells = LabelCells.of(p, BINS)
+    cells = RowCells.of(p, BINS)
     assert cells.crowded
     tilt = shared_tilt(p, cells)
     want = minimize(penalised_surprise, np.zeros(BINS + 1), (p, tilt.middle), method="BFGS")
@@ -56,7 +56,7 @@ def test_the_shared_tilt_is_the_likeliest_one() -> None:
 
 def test_tilted_rows_follow_the_formula() -> None:
     p = spread(0.6, 20, 200, 4, width=1.2)
-    tilt = fitted_tilt(p, LabelCells.of(p, BINS))
+    tilt = fitted_tilt(p, RowCells.of(p, BINS))
     ((_, probs, cell),) = over_rows(p, BINS, lambda *chunk: chunk)
     for row, cells, found in zip(probs, cell, tilt.of(probs, cell), strict=True):
         weight = []

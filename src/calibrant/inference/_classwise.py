@@ -20,7 +20,7 @@ from calibrant._core.compiled_draws import draw_labels
 from calibrant.inference._curves import ErrorCurve
 from calibrant.inference._grid import unseen_populations
 from calibrant.inference._resampling import STRENGTHS, Bounds, Resampling
-from calibrant.inference._tilts import LabelCells, Tilt, fitted_tilt, normalised, over_rows
+from calibrant.inference._tilts import RowCells, Tilt, fitted_tilt, normalised, over_rows
 from calibrant.metrics._classwise import classwise_ece, gap_norm_slope, mean_gap_norm
 from calibrant.metrics._sample import Sample
 from calibrant.predictions import Predictions
@@ -66,7 +66,7 @@ def classwise_curve(
     variance of the mean, over rows, of their part in the true error.
     """
     draws, seed = resampling.draws, resampling.seed
-    cells = LabelCells.of(p, bins)
+    cells = RowCells.of(p, bins)
     tilt = fitted_tilt(p, cells)
     path = _path(p, cells, tilt, norm)
     parts = []
@@ -96,7 +96,7 @@ class _Path:
     spread: Float64
 
 
-def _path(p: Predictions, cells: LabelCells, tilt: Tilt, norm: float) -> _Path:
+def _path(p: Predictions, cells: RowCells, tilt: Tilt, norm: float) -> _Path:
     """The populations of the path, cell by cell; then what each row has in their errors."""
     size, bins = cells.count.size, cells.count.shape[1]
     gap, squares = np.zeros((2, 3, size))
@@ -156,7 +156,7 @@ def _populations(probs: Float64, cell: Int, tilt: Tilt) -> tuple[Float64, Float6
 
 
 def _simulated_hits(
-    p: Predictions, cells: LabelCells, tilt: Tilt, draws: int, seed: tuple[int, int]
+    p: Predictions, cells: RowCells, tilt: Tilt, draws: int, seed: tuple[int, int]
 ) -> Float64:
     """Labels of all rows drawn at each strength, by cell: (strengths, draws, K, B).
 
@@ -231,7 +231,7 @@ def _mix(values: Float64, before: int, share: float) -> Any:
     return (1 - share) * values[before] + share * values[min(before + 1, 2)]
 
 
-def _batches(draws: int, cells: LabelCells) -> list[int]:
+def _batches(draws: int, cells: RowCells) -> list[int]:
     """Batch sizes of draws whose counts fit into memory."""
     most = max(1, COUNT_ELEMENTS // (len(STRENGTHS) * cells.count.size))
     return [min(most, draws - start) for start in range(0, draws, most)]

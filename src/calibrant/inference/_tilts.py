@@ -40,7 +40,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class LabelCells:
+class RowCells:
     """Sums over the samples of each class and bin, and each row's probability in each bin."""
 
     count: Float64
@@ -49,7 +49,7 @@ class LabelCells:
     mass: Float64
 
     @classmethod
-    def of(cls, p: Predictions, bins: int) -> LabelCells:
+    def of(cls, p: Predictions, bins: int) -> RowCells:
         """Count the rows."""
         size = p.num_classes * bins
         count, prob, hits = np.zeros((3, size))
@@ -124,13 +124,13 @@ def normalised(weight: Float64) -> Float64:
     return rows
 
 
-def fitted_tilt(p: Predictions, cells: LabelCells) -> Tilt:
+def fitted_tilt(p: Predictions, cells: RowCells) -> Tilt:
     """The tilt of the data: what classes share, then what cells have of their own."""
     shared = shared_tilt(p, cells)
     return replace(shared, factor=shared.factor * _own_factors(p, cells, shared))
 
 
-def shared_tilt(p: Predictions, cells: LabelCells) -> Tilt:
+def shared_tilt(p: Predictions, cells: RowCells) -> Tilt:
     """The likeliest tilt that is the same for all classes."""
     bins, hits = cells.mass.shape[1], cells.hits.sum(axis=0)
     slope, middle = 0.0, 0.0
@@ -200,7 +200,7 @@ def _by_level(p: Predictions, bins: int) -> tuple[Float64, Float64]:
     return mass, hits
 
 
-def _own_factors(p: Predictions, cells: LabelCells, tilt: Tilt) -> Float64:
+def _own_factors(p: Predictions, cells: RowCells, tilt: Tilt) -> Float64:
     """Factor of each cell beyond the shared tilt: deviations shrunk by the share that is noise."""
     size = cells.count.size
     expected, noise = np.zeros((2, size))
