@@ -1,6 +1,7 @@
 """Our own evidence: finished studies into evidence/, and the tables of docs/which.md from there.
 
     python benchmarks/evidence.py collect RESULTS_DIR   # what `calibrant study run --out` wrote
+    python benchmarks/evidence.py add RESULTS_DIR       # the same, beside the runs that are there
     python benchmarks/evidence.py tables
 
 The tables need nothing but the files in evidence/, so anyone can make them again.
@@ -16,10 +17,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from calibrant.metrics import METRICS
 from calibrant.papers import collect
+from calibrant.papers._scales import TUNED
 from calibrant.results import compare_runs, summarise_runs
 from common import DOCS, ROOT, fill, markdown
 
@@ -61,6 +64,8 @@ LOSSES = (
     "squared_error + soft_avuc",
     "squared_error + soft_binned_ece",
 )
+#: Seeds of these tables: those that every loss has. Some have more, where a claim needed them.
+SEEDS = 10
 CALIBRATORS = ("none", "TS", "TS-ECE", "TS-SB-ECE", "HB", "SVS")
 NATURAL, KINDS = "tiny_cifar7_shift.npz", ("gaussian_noise", "contrast")
 
@@ -76,11 +81,12 @@ class Values:
     def __init__(self, data: str) -> None:
         self.by_seed: dict[Place, dict[int, float]] = defaultdict(dict)
         table: pa.Table = pq.read_table(FOLDER / f"{data}.parquet")
-        for row in table.to_pylist():
+        for row in table.filter(pc.less(table["seed"], SEEDS)).to_pylist():
             place = row["objective"], row["calibrator"], row["part"], row["metric"]
             self.by_seed[place][row["seed"]] = row["value"]
         found = {objective for objective, *_ in self.by_seed}
-        self.losses = [loss for loss in LOSSES if loss in found]
+        names = [name for loss in LOSSES for name in (loss, f"{loss}{TUNED}")]
+        self.losses = [name for name in names if name in found]
 
     def over(self, loss: str, method: str, parts: Sequence[str], metric: str) -> list[float]:
         """One value per seed, the mean over parts."""
@@ -122,7 +128,7 @@ def spread(values: list[float], *, percent: bool) -> str:
 
 
 def seeds() -> str:
-    """How often each data set was trained on."""
+    """How often each data set was trained on; further seeds are in the claims only."""
     counts = {}
     for data, name in NAMES.items():
         values = Values(data)
@@ -314,8 +320,8 @@ def blocks() -> dict[str, str]:
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["collect", out]:
-            for name, rows in collect(out, FOLDER).items():
+        case ["collect" | "add" as how, out]:
+            for name, rows in collect(out, FOLDER, add=how == "add").items():
                 print(f"{name}: {rows:,} rows")
         case ["tables"]:
             for name, text in blocks().items():
