@@ -25,8 +25,6 @@ SCALES = {
 #: No scale: nothing is trained, and claims are tested on predictions of public networks.
 NETWORKS = "networks"
 _NETWORKS_NOTE = "Predictions of public pretrained networks; intervals are over networks."
-#: How labels end whose coefficients were tuned, so that untuned runs keep names of their own.
-TUNED = " tuned"
 RECIPE_FOLDER = Path(__file__).with_name("recipes")
 
 # What a paper calls temperature scaling differs; these are the labels in our study files.
@@ -48,15 +46,6 @@ def method_name(objective: str, secondary: str | None) -> str:
     'cross_entropy + logit_norm'
     """
     return f"{objective} + {secondary}" if secondary else objective
-
-
-def method_of(run: Run) -> str:
-    """The method that a run stands for: its label, which may say that it was tuned.
-
-    >>> method_of(Run("cifar10", "mlp", "cross_entropy + 1*mmce", 0, {}, label="mmce tuned"))
-    'mmce'
-    """
-    return run.name.removesuffix(TUNED)
 
 
 @dataclass(frozen=True, order=True)
@@ -136,14 +125,13 @@ class PaperAt:
         found = []
         for name in self.studies.get(kind, ()):
             whole = load_study(self.scale, name)
-            runs = tuple(r for r in whole.runs if wanted is None or method_of(r) in wanted)
+            runs = tuple(r for r in whole.runs if wanted is None or r.name in wanted)
             found.append(replace(whole, runs=runs))
         return found
 
     def runs(self, kind: str) -> list[Run]:
-        """All runs for a question, each once, under the names of their methods."""
-        runs = {run.key: run for study in self.study(kind) for run in study.runs}
-        return [replace(run, label=method_of(run)) for run in runs.values()]
+        """All runs for a question, each once."""
+        return list({run.key: run for study in self.study(kind) for run in study.runs}.values())
 
 
 @lru_cache
