@@ -17,12 +17,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from calibrant.metrics import METRICS
 from calibrant.papers import collect
-from calibrant.papers._scales import TUNED
 from calibrant.results import compare_runs, summarise_runs
 from common import DOCS, ROOT, fill, markdown
 
@@ -64,8 +62,6 @@ LOSSES = (
     "squared_error + soft_avuc",
     "squared_error + soft_binned_ece",
 )
-#: Seeds of these tables: those that every loss has. Some have more, where a claim needed them.
-SEEDS = 10
 CALIBRATORS = ("none", "TS", "TS-ECE", "TS-SB-ECE", "HB", "SVS")
 NATURAL, KINDS = "tiny_cifar7_shift.npz", ("gaussian_noise", "contrast")
 
@@ -81,12 +77,11 @@ class Values:
     def __init__(self, data: str) -> None:
         self.by_seed: dict[Place, dict[int, float]] = defaultdict(dict)
         table: pa.Table = pq.read_table(FOLDER / f"{data}.parquet")
-        for row in table.filter(pc.less(table["seed"], SEEDS)).to_pylist():
+        for row in table.to_pylist():
             place = row["objective"], row["calibrator"], row["part"], row["metric"]
             self.by_seed[place][row["seed"]] = row["value"]
         found = {objective for objective, *_ in self.by_seed}
-        names = [name for loss in LOSSES for name in (loss, f"{loss}{TUNED}")]
-        self.losses = [name for name in names if name in found]
+        self.losses = [loss for loss in LOSSES if loss in found]
 
     def over(self, loss: str, method: str, parts: Sequence[str], metric: str) -> list[float]:
         """One value per seed, the mean over parts."""
@@ -128,7 +123,7 @@ def spread(values: list[float], *, percent: bool) -> str:
 
 
 def seeds() -> str:
-    """How often each data set was trained on; further seeds are in the claims only."""
+    """How often each data set was trained on."""
     counts = {}
     for data, name in NAMES.items():
         values = Values(data)
@@ -302,6 +297,7 @@ def number(value: float, *, percent: bool) -> str:
 def blocks() -> dict[str, str]:
     """The text of every marked part of docs/which.md: tables, and sentences made from them."""
     import findings
+    import human
     import learning_tables
 
     return {
@@ -310,6 +306,7 @@ def blocks() -> dict[str, str]:
         "pairs": pairs(),
         "shifts": shifts(),
         "calibrators": calibrators(),
+        "human": human.table(),
         "pretrained": pretrained("test", top_only=False),
         "pretrained-shift": pretrained("shift", top_only=False),
         "imagenet": pretrained("test", top_only=True),
