@@ -1,6 +1,7 @@
 """Our own evidence: finished studies into evidence/, and the tables of docs/which.md from there.
 
     python benchmarks/evidence.py collect RESULTS_DIR   # what `calibrant study run --out` wrote
+    python benchmarks/evidence.py add RESULTS_DIR       # the same, beside the runs that are there
     python benchmarks/evidence.py tables
 
 The tables need nothing but the files in evidence/, so anyone can make them again.
@@ -296,6 +297,7 @@ def number(value: float, *, percent: bool) -> str:
 def blocks() -> dict[str, str]:
     """The text of every marked part of docs/which.md: tables, and sentences made from them."""
     import findings
+    import human
     import learning_tables
 
     return {
@@ -304,6 +306,7 @@ def blocks() -> dict[str, str]:
         "pairs": pairs(),
         "shifts": shifts(),
         "calibrators": calibrators(),
+        "human": human.table(),
         "pretrained": pretrained("test", top_only=False),
         "pretrained-shift": pretrained("shift", top_only=False),
         "imagenet": pretrained("test", top_only=True),
@@ -314,8 +317,8 @@ def blocks() -> dict[str, str]:
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["collect", out]:
-            for name, rows in collect(out, FOLDER).items():
+        case ["collect" | "add" as how, out]:
+            for name, rows in collect(out, FOLDER, add=how == "add").items():
                 print(f"{name}: {rows:,} rows")
         case ["tables"]:
             for name, text in blocks().items():

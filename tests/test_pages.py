@@ -6,15 +6,17 @@ these pages state no result: they contain no measured number.
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from calibrant import measure
+from calibrant import Predictions, measure
 from calibrant.calibrators import TemperatureScaling
 from calibrant.examples import load_example
 from calibrant.papers import CLAIMS, PUBLISHED, SCALES, judge, published
@@ -69,6 +71,25 @@ def test_scales_take_as_long_as_the_page_says() -> None:
     for scale in ("features", "cpu"):
         [row] = re.findall(rf"^\| `{scale}` .*", text, re.MULTILINE)
         assert row.endswith(f"{SCALES[scale].rpartition(', ')[2]} |"), scale
+
+
+@pytest.mark.usefixtures("made")  # which puts the scripts on the path
+def test_confidence_beside_the_labels_of_people_by_hand() -> None:
+    from human import compared
+
+    people = np.array([[1.0, 0.0], [0.75, 0.25]])
+    p = Predictions(probs=np.array([[0.8, 0.2], [0.4, 0.6]]), labels=np.array([0, 0]))
+    found = compared(p, people)
+    nll = -(math.log(0.8) + 0.75 * math.log(0.4) + 0.25 * math.log(0.6)) / 2
+    assert found == pytest.approx(
+        {
+            "nll_people": nll,
+            "entropy_people": -(0.75 * math.log(0.75) + 0.25 * math.log(0.25)) / 2,
+            "share_clear": 0.5,
+            "gap_clear": 0.8 - 1.0,
+            "gap_contested": 0.6 - 0.25,
+        }
+    )
 
 
 @pytest.mark.parametrize("page", PAGES)

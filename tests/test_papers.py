@@ -60,7 +60,8 @@ def test_every_recipe_is_a_study(scale: str, name: str) -> None:
     study = Study.load(RECIPE_FOLDER / scale / f"{name}.toml")
     assert study.runs
     assert len({run.key for run in study.runs}) == len(study.runs)
-    assert all(run.telemetry for run in study.runs)
+    if not name.endswith("-tuning"):  # whose epochs nobody looks at
+        assert all(run.telemetry for run in study.runs)
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -226,8 +227,14 @@ def test_coefficients_that_a_paper_fixes_are_those_of_its_runs() -> None:
 
 def test_the_tuning_of_karandikar() -> None:
     """Appendix E: kappa, T, beta, weight decay, in this order; all pairs of table 2."""
-    for name, pairs in (("cifar10", 18), ("cifar100", 18), ("imagenet", 6)):
-        study = load_study("paper", f"karandikar2021-{name}")
+    for scale, name, untuned, pairs in (
+        ("paper", "karandikar2021-cifar10", "karandikar2021-cifar10", 18),
+        ("paper", "karandikar2021-cifar100", "karandikar2021-cifar100", 18),
+        ("paper", "karandikar2021-imagenet", "karandikar2021-imagenet", 6),
+        ("features", "cifar10-tuning", "cifar10-pairs", 18),
+        ("features", "cifar100-tuning", "cifar100-pairs", 18),
+    ):
+        study = load_study(scale, name)
         assert len(study.tunings) == pairs
         for table in study.tunings:
             _, lists = check_table(table)
@@ -240,7 +247,10 @@ def test_the_tuning_of_karandikar() -> None:
             table["objective"].format(**{n: v[0] for n, v in table.items() if isinstance(v, list)})
             for table in study.tunings
         ]
-        assert {losses(text) for text in starts} == {losses(run.objective) for run in study.runs}
+        asked = dict.fromkeys(losses(run.objective) for run in load_study(scale, untuned).runs)
+        assert {losses(text) for text in starts} == set(asked)
+        if scale == "features":  # benchmarks/tuning.py names the tables by the pairs
+            assert list(map(losses, starts)) == list(asked)
 
 
 def losses(text: str) -> tuple[Any, ...]:

@@ -28,6 +28,7 @@ from calibrant.papers._collected import (
     RUN_SCHEMA,
     RUNS,
     Collected,
+    file_of,
     record,
 )
 from calibrant.papers._published import published
@@ -140,6 +141,51 @@ def test_scales_are_collected_side_by_side(
     assert measures[0] == other
     assert {found["scale"] for found in runs[2:]} == {"smoke"}
     assert len({found["run"] for found in runs}) == len(runs) == rows[RUNS]
+
+
+def test_runs_are_added_to_a_collection(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Further seeds join those that are there, if nothing but the seed differs."""
+    from calibrant.papers import _collected, _evidence
+
+    monkeypatch.setattr(_collected, "paper_at", _evidence.paper_at)
+    monkeypatch.setattr(_collected, "scale_of", lambda _: "smoke")
+    collect(folder, tmp_path)
+    measured = {row["run"] for row in pq.read_table(tmp_path / DERIVED).to_pylist()}
+    rows = pq.read_table(tmp_path / RUNS).to_pylist()
+    run = next(Run(**json.loads(row["record"])) for row in rows if row["run"] in measured)
+    files = (RUNS, DERIVED, file_of(run.data))
+
+    def hold(other: Run) -> dict[str, int]:
+        """Make the folder hold a run with the values of the first; gives the rows of each file."""
+        collect(folder, tmp_path)
+        found = {}
+        for name in files:
+            table = pq.read_table(tmp_path / name)
+            copied = [row for row in table.to_pylist() if row["run"] == run.key]
+            new = {"run": other.key, "seed": other.seed, "record": record(other)}
+            more = [{k: new.get(k, v) for k, v in row.items()} for row in copied]
+            assert more, name
+            both = pa.concat_tables([table, pa.Table.from_pylist(more, table.schema)])
+            pq.write_table(both, tmp_path / name)
+            found[name] = both.num_rows
+        return found
+
+    seed = replace(run, seed=99)
+    held = hold(seed)
+    assert collect(folder, tmp_path, add=True) == held
+    for name in files:
+        assert seed.key in pq.read_table(tmp_path / name)["run"].to_pylist()
+    collect(folder, tmp_path)  # replaces all of the data set
+    for name in files:
+        assert seed.key not in pq.read_table(tmp_path / name)["run"].to_pylist()
+    hold(replace(seed, recipe={**run.recipe, "epochs": 77}))
+    with pytest.raises(InputError, match="runs must have the recipe"):
+        collect(folder, tmp_path, add=True)
+    # Another weight decay is another question, as where it was tuned.
+    held = hold(replace(run, recipe={**run.recipe, "weight_decay": 0.5}))
+    assert collect(folder, tmp_path, add=True) == held
 
 
 def test_a_result_outlives_its_recipe() -> None:

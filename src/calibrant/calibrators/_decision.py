@@ -15,7 +15,7 @@ EVIDENCE = math.log(20)
 # With fewer mistakes than this, even a blend needs that evidence: mistakes alone show how sure a
 # model may be, and one more or less would change the picture.
 MISTAKES = 5
-# A model may stay uncalibrated if its loss is shown to be too high by less than this.
+# A simpler candidate will do if its loss is shown to be too high by less than this.
 TOLERATED = 0.001
 
 
@@ -29,10 +29,10 @@ def as_good(
     return level + [t for t in clear if t not in level and mean_loss(t) <= mean_loss(simplest)]
 
 
-def steady_pool(
+def steady_choice(
     sound: list[CandidateTrial], criterion: Criterion, mistakes: int
 ) -> CandidateTrial | None:
-    """The blend of other candidates, where the model should not be left as it is.
+    """The blend of other candidates, or what is shown to serve as well; None to leave the model.
 
     Which single method looks best on few samples is chance; a blend has no such choice to make, and
     is drawn to members that few samples cannot lead far astray. Its own out-of-fold loss is noisy,
@@ -40,14 +40,27 @@ def steady_pool(
     """
     before = next((t for t in sound if t.name == UNCALIBRATED), None)
     pool = next((t for t in sound if t.steady), None)
-    if pool is None or before is None or evidence_for(pool, before, criterion) >= EVIDENCE:
-        return pool
+    if pool is None:
+        return None
     simplest = min((t for t in sound if t.calibrator.steady and t is not before), key=simplicity)
+    doubted = before if before and evidence_for(pool, before, criterion) < EVIDENCE else None
+    if doubted and (mistakes < MISTAKES or _can_stay(doubted, simplest)):
+        return None
+    return simplest if _most_behind(simplest, pool) < TOLERATED else pool
+
+
+def _can_stay(before: CandidateTrial, simplest: CandidateTrial) -> bool:
+    """Whether a temperature gains nothing, or is shown to gain next to nothing."""
     assert before.losses is not None
-    gain, error = excess(before.losses, simplest.losses)
-    # Two standard errors of the losses; two of a parameter are worth 2 nats of all samples.
-    most = gain + 2 * error + 2 / len(before.losses)
-    return pool if mistakes >= MISTAKES and most >= TOLERATED else None
+    # Two standard errors of its parameter are worth 2 nats of all samples.
+    most = _most_behind(before, simplest) + 2 / len(before.losses)
+    return mean_loss(before) <= mean_loss(simplest) or most < TOLERATED
+
+
+def _most_behind(trial: CandidateTrial, other: CandidateTrial) -> float:
+    """How far the loss of one may lie above that of the other: two standard errors."""
+    behind, error = excess(trial.losses, other.losses)
+    return behind + 2 * error
 
 
 def simplicity(trial: CandidateTrial) -> tuple[int, float]:

@@ -30,13 +30,14 @@ from calibrant.calibrators._candidates import (
     note_of_untried,
 )
 from calibrant.calibrators._decision import (
+    TOLERATED,
     as_good,
     clear_of_doubt,
     excess,
     is_level,
     mean_loss,
     simplicity,
-    steady_pool,
+    steady_choice,
 )
 from calibrant.calibrators._folds import DEFAULT_FOLDS, units_of, usual_folds
 from calibrant.calibrators._temperature import TemperatureScaling
@@ -76,7 +77,8 @@ class CandidateResult:
 class Selection:
     """The chosen calibrator, fitted on all samples, and why the others were rejected.
 
-    ``reason`` says why it was chosen. ``untried`` are the default candidates left out because fits to this many scores take long.
+    ``reason`` says why it was chosen. ``untried`` are the default candidates left out because fits
+    to this many scores take long.
     """
 
     chosen: str
@@ -122,6 +124,8 @@ def select_calibrator(
     is often chance. Two things keep it from being chosen, unless there is the clear evidence that
     is described below: fewer than 5 mistakes of the model, and samples that show that temperature
     scaling gains less than 0.001 (with two standard errors, which takes 2,000 samples or more).
+    Temperature scaling alone is chosen where the blend gains less than 0.001 with two standard
+    errors.
 
     Without such a blend the choice is among the others. Of those whose loss is within
     ``standard_errors`` of the best (the standard error of the paired difference), the one with the
@@ -240,8 +244,17 @@ def _choose(
     clear = clear_of_doubt(alone, criterion)
     best = min(clear, key=mean_loss)
     level = as_good(clear, best, standard_errors)
-    pool = steady_pool(alone, criterion, mistakes) if standard_errors else None
-    chosen = pool or min(level, key=simplicity)
+    steady = steady_choice(alone, criterion, mistakes) if standard_errors else None
+    chosen = steady or min(level, key=simplicity)
+    if steady:
+        reason = _reason_of_steady(steady, alone)
+        verdicts = {t.name: f"rejected: {_beside_steady(t, steady)}" for t in alone}
+    else:
+        reason = _reason(chosen, best, clear)
+        verdicts = {t.name: f"rejected: {_beside(t, best, clear, level)}" for t in alone}
+    verdicts |= {t.name: MEMBER_ONLY for t in sound if t not in alone}
+    verdicts |= {t.name: "" for t in trials if t not in sound}
+    verdicts[chosen.name] = f"chosen: {reason}"
     candidates = [
         CandidateResult(
             t.name,
@@ -249,14 +262,11 @@ def _choose(
             mean_loss(t),
             *behind.get(t.name, (math.nan, math.nan)),
             _parameters(t),
-            MEMBER_ONLY
-            if t in sound and t not in alone
-            else _verdict(t, chosen, best, clear, level),
+            verdicts[t.name] + ("" if verdicts[t.name] == MEMBER_ONLY else t.fault),
         )
         for t in trials
     ]
     candidates.sort(key=lambda c: (math.isnan(c.loss), c.loss))
-    reason = _reason(chosen, best, clear)
     return Selection(chosen.name, chosen.calibrator, criterion, tuple(candidates), reason)
 
 
@@ -272,29 +282,20 @@ def _mistakes(p: Predictions | Confidences) -> int:
     return len(wrong) if codes is None else len(np.unique(codes[wrong]))
 
 
-def _verdict(
+def _beside(
     trial: CandidateTrial,
-    chosen: CandidateTrial,
     best: CandidateTrial,
     clear: list[CandidateTrial],
     level: list[CandidateTrial],
 ) -> str:
-    if trial.losses is None:
-        return trial.fault
-    if trial is chosen:
-        return f"chosen: {_reason(chosen, best, clear)}{trial.fault}"
-    if isinstance(chosen.calibrator, Blend):
-        return f"rejected: {_beside_the_pool(trial, chosen)}{trial.fault}"
     tied = is_level(trial, best, 1.0)  # "worse" is said beyond the standard error only
     if trial not in clear and (tied or mean_loss(trial) < mean_loss(clear[0])):
-        return f"rejected: not clearly better than the uncalibrated model{trial.fault}"
+        return "not clearly better than the uncalibrated model"
     if trial is best:
-        return f"rejected: best, but not clearly, and more complex{trial.fault}"
+        return "best, but not clearly, and more complex"
     if trial in level:
-        return f"rejected: as good, but more complex{trial.fault}"
-    if tied:
-        return f"rejected: behind the best, but not clearly{trial.fault}"
-    return f"rejected: worse{trial.fault}"
+        return "as good, but more complex"
+    return "behind the best, but not clearly" if tied else "worse"
 
 
 def _reason(chosen: CandidateTrial, best: CandidateTrial, clear: list[CandidateTrial]) -> str:
@@ -306,11 +307,21 @@ def _reason(chosen: CandidateTrial, best: CandidateTrial, clear: list[CandidateT
     return "steadier than one method" if pooled else "as good as the best, and simpler"
 
 
-def _beside_the_pool(trial: CandidateTrial, pool: CandidateTrial) -> str:
-    behind, error = excess(trial.losses, pool.losses)
+def _beside_steady(trial: CandidateTrial, chosen: CandidateTrial) -> str:
+    """Why the steady choice is taken instead."""
+    behind, error = excess(trial.losses, chosen.losses)
     if behind > error:
         return "worse"
     if trial.name == UNCALIBRATED:
         return "not shown to be as good"
     seen = "lower on these samples" if behind < -error else "as good"
-    return f"{seen}, but one method alone is less steady"
+    pooled = isinstance(chosen.calibrator, Blend)
+    return f"{seen}, but {'one method alone is less steady' if pooled else 'more complex'}"
+
+
+def _reason_of_steady(chosen: CandidateTrial, others: list[CandidateTrial]) -> str:
+    if chosen is min(others, key=mean_loss):
+        return "the best"
+    if isinstance(chosen.calibrator, Blend):
+        return "steadier than one method"
+    return f"as good as the blend to within {TOLERATED:g}, and simpler"

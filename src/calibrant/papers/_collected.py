@@ -8,7 +8,7 @@ the claims need from epochs, learned samples and kept predictions: one row per m
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from calibrant.papers._run_measures import Found, record_cells
 from calibrant.papers._scales import CALIBRATOR_LABELS, SCALES, PaperAt, paper_at, shown_data
 from calibrant.results import read_all
 from calibrant.study import Run
+from calibrant.study._tune import WEIGHT_DECAY
 
 RUNS, DERIVED = "runs.parquet", "derived.parquet"
 TEXT = pa.string()
@@ -120,13 +121,46 @@ no such folder. Run calibrant papers run … --out first.
 # --- writing -----------------------------------------------------------------------------------
 
 
-def collect(out: str | Path, folder: str | Path) -> dict[str, int]:
+def collect(out: str | Path, folder: str | Path, *, add: bool = False) -> dict[str, int]:
     """Collect the finished runs of the papers in ``out``; gives the rows of each file written.
 
     They replace those of the same scale and data set that ``folder`` holds; all others are kept.
+
+    Parameters
+    ----------
+    out
+        Folder that ``calibrant papers run`` or ``calibrant study run`` wrote.
+    folder
+        Folder of collected results.
+    add
+        Whether to keep the runs of the same scale and data set too, apart from those that are
+        collected again. Seeds of one method must have the same recipe.
     """
     folder, scale = Path(folder), scale_of(out)
     folder.mkdir(parents=True, exist_ok=True)
+    runs, measures = _finished(out, scale)
+    rows = [{"run": key, "scale": scale, "record": record(run)} for key, run in runs.items()]
+    others, other_measures = _others(folder, scale, runs, add=add)
+    written = {
+        RUNS: pa.Table.from_pylist([*others, *rows], RUN_SCHEMA),
+        DERIVED: pa.Table.from_pylist([*other_measures, *measures], DERIVED_SCHEMA),
+    }
+    values, kept = read_all(out, keys=set(runs)), {row["run"] for row in others}
+    for data in pc.unique(values["data"]).to_pylist():
+        of_data, held = values.filter(pc.equal(values["data"], data)), folder / file_of(data)
+        if add and held.is_file():
+            before = _plain(read_parquet(held, partial(_check, asked=VALUE_SCHEMA)))
+            before = before.filter(pc.is_in(before["run"], pa.array(sorted(kept), TEXT)))
+            of_data = pa.concat_tables([before.select(of_data.column_names), _plain(of_data)])
+        written[file_of(data)] = of_data.sort_by([(name, "ascending") for name in ORDER])
+    for name, table in written.items():
+        with replacing(folder / name) as temporary:
+            pq.write_table(table, temporary, compression="zstd", compression_level=19)
+    return {name: table.num_rows for name, table in written.items()}
+
+
+def _finished(out: str | Path, scale: str) -> tuple[dict[str, Run], list[dict[str, Any]]]:
+    """The finished runs of all papers by key, and the measures derived from them."""
     runs: dict[str, Run] = {}
     measures: list[dict[str, Any]] = []
     for paper in CALIBRATOR_LABELS:
@@ -138,20 +172,15 @@ def collect(out: str | Path, folder: str | Path) -> dict[str, int]:
             {"paper": paper, **found.measure(), "run": found.run.key}
             for found in record_cells(results)
         ]
-    rows = [{"run": key, "scale": scale, "record": record(run)} for key, run in runs.items()]
-    others, other_measures = _others(folder, scale, {run.data for run in runs.values()})
-    written = {
-        RUNS: pa.Table.from_pylist([*others, *rows], RUN_SCHEMA),
-        DERIVED: pa.Table.from_pylist([*other_measures, *measures], DERIVED_SCHEMA),
-    }
-    values = read_all(out, keys=set(runs))
-    for data in pc.unique(values["data"]).to_pylist():
-        of_data = values.filter(pc.equal(values["data"], data))
-        written[file_of(data)] = of_data.sort_by([(name, "ascending") for name in ORDER])
-    for name, table in written.items():
-        with replacing(folder / name) as temporary:
-            pq.write_table(table, temporary, compression="zstd", compression_level=19)
-    return {name: table.num_rows for name, table in written.items()}
+    return runs, measures
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """A table whose strings are not encoded, so that others can be appended to it."""
+    coded = pa.types.is_dictionary
+    return table.cast(
+        pa.schema([(f.name, f.type.value_type if coded(f.type) else f.type) for f in table.schema])
+    )
 
 
 def file_of(data: str) -> str:
@@ -163,19 +192,47 @@ def file_of(data: str) -> str:
     return f"{shown_data(data).replace(' of ', '-')}.parquet"
 
 
-def _others(folder: Path, scale: str, data: set[str]) -> tuple[list[Any], list[Any]]:
-    """Runs and derived measures that a folder holds of other scales and other data sets."""
+def _others(
+    folder: Path, scale: str, runs: Mapping[str, Run], *, add: bool
+) -> tuple[list[Any], list[Any]]:
+    """Runs and derived measures that a folder holds and that are kept beside the new runs.
+
+    Those of other scales and other data sets; with ``add`` also those that answer another question.
+    """
     if not is_collected(folder):
         return [], []
-    runs = [
-        row
-        for row in _read(folder / RUNS, RUN_SCHEMA)
-        if row["scale"] != scale or json.loads(row["record"])["data"] not in data
-    ]
-    keys = {row["run"] for row in runs}
+    data, questions = {run.data for run in runs.values()}, {_question(r) for r in runs.values()}
+    kept = []
+    for row in _read(folder / RUNS, RUN_SCHEMA):
+        run = _run(row["record"], row["run"])
+        again = _question(run) in questions if add else run.data in data
+        if row["scale"] != scale or not again:
+            kept.append(row)
+    if add:
+        same = [_run(row["record"], row["run"]) for row in kept if row["scale"] == scale]
+        _check_recipes(runs.values(), same)
+    keys = {row["run"] for row in kept}
     held = folder / DERIVED
     measures = _read(held, DERIVED_SCHEMA) if held.is_file() else []
-    return runs, [row for row in measures if row["run"] in keys]
+    return kept, [row for row in measures if row["run"] in keys]
+
+
+def _check_recipes(runs: Iterable[Run], held: Iterable[Run]) -> None:
+    """Refuse runs that differ in more than the seed from others of their method, held already.
+
+    What was recorded of the epochs does not matter: it changes no weights.
+    """
+
+    def plain(run: Run) -> Run:
+        return replace(run, seed=0, telemetry=False, telemetry_samples=None)
+
+    by_method = {_question(plain(run)): run for run in held}
+    for run in runs:
+        other = by_method.get(_question(plain(run)), run)
+        if plain(other).key != plain(run).key:
+            rule = "must have the recipe of the runs they are added to"
+            advice = "Run them all again, and collect them without add."
+            raise refuse("runs", rule, f"not so {run}", advice)
 
 
 def record(run: Run) -> str:
@@ -190,8 +247,8 @@ def record(run: Run) -> str:
 
 def _question(run: Run) -> tuple[object, ...]:
     """What a run was made to answer, however its recipe is written."""
-    mixed = run.recipe.get("mixup") or 0
-    return run.data, run.model, run.objective, mixed, run.train_size, run.seed
+    mixed, decay = run.recipe.get("mixup") or 0, run.recipe.get(WEIGHT_DECAY)
+    return run.data, run.model, run.objective, mixed, decay, run.train_size, run.seed
 
 
 @lru_cache(maxsize=8)
