@@ -121,11 +121,10 @@ def select_calibrator(
     samples. A blend pools the other candidates with weights from their out-of-fold predictions,
     and is judged on each fold with weights from the other folds. It is chosen if temperature or
     order-preserving scaling is in it, to which few samples draw it: which single method looks best
-    is often chance. Two things keep it from being chosen, unless there is the clear evidence that
-    is described below: fewer than 5 mistakes of the model, and samples that show that temperature
-    scaling gains less than 0.001 (with two standard errors, which takes 2,000 samples or more).
-    Temperature scaling alone is chosen where the blend gains less than 0.001 with two standard
-    errors.
+    is often chance. Temperature scaling takes its place where the blend gains less than 0.001 on
+    it, two standard errors included. The model stays uncalibrated if temperature scaling does not
+    lower the loss, or is shown to gain less than 0.001 (which takes 2,000 samples or more), or if
+    the model makes fewer than 5 mistakes, unless there is the clear evidence described below.
 
     Without such a blend the choice is among the others. Of those whose loss is within
     ``standard_errors`` of the best (the standard error of the paired difference), the one with the
