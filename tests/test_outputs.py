@@ -45,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         raise AssertionError("the work has begun")
 
     for place in (
-        "calibrant.study._local.Local.work",
+        "calibrant.study._local.share",
         "calibrant.train._loop._Run.train_epoch",
         "calibrant.train._backbones.Backbone.__call__",
         "calibrant.train.predict",

@@ -26,7 +26,7 @@ from calibrant import InputError, Predictions, data, load, losses, metrics
 from calibrant._core import stopping
 from calibrant._core.checks import FileNote
 from calibrant._measure._comparison import FEW_MODELS, MOST_SHOWN
-from calibrant.calibrators import _selection
+from calibrant.calibrators import _decision
 from calibrant.calibrators._candidates import MATRIX_CLASSES
 from calibrant.cli._calibration_source import SLAB_ELEMENTS
 from calibrant.inference._curves import SHAPE_UNCERTAINTY
@@ -69,8 +69,11 @@ WRITTEN = [
     ("multilabel.md", f"one with 1,000 events {100 * 1000 / (1000 + 20):.0f} %"),
     ("losses/squared.md", f"at most e/(e + 9) = {100 * math.e / (math.e + 9):.0f} %"),
     ("monitor.md", f"An e-value of 20 is thus evidence as strong as p = {1 / 20:g}"),
-    ("calibrate.md", f"at least {math.exp(_selection.EVIDENCE):.0f} times as likely"),
-    ("calibrate.md", f"in at most {100 * math.exp(-_selection.EVIDENCE):.0f} % of cases"),
+    ("calibrate.md", f"at least {math.exp(_decision.EVIDENCE):.0f} times as likely"),
+    ("calibrate.md", f"fewer than {_decision.MISTAKES} mistakes"),
+    ("calibrate.md", f"gains less than {_decision.TOLERATED:g} on it"),
+    ("calibrate.md", f"shown to gain less than {_decision.TOLERATED:g} ("),
+    ("calibrate.md", f"in at most {100 * math.exp(-_decision.EVIDENCE):.0f} % of cases"),
     ("calibrate.md", f"`auto` tries it up to {MATRIX_CLASSES} classes"),
     ("cli.md", f"For more than {FEW_MODELS} models, the output is a matrix"),
     ("cli.md", f"and the {MOST_SHOWN} clearest differences"),
