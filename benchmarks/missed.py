@@ -108,8 +108,10 @@ REASONS = (
     (
         r", 4,096 × 1,000$",
         "Losses at 4,096 × 1,000",
-        "Beside the softmax of the cross-entropy they need another one, the exponentials, the "
-        "entropies and the top class with its index, which PyTorch does not vectorise.",
+        "Profiled: beside the softmax of the cross-entropy, AvUC and S-AvUC need another one, the "
+        "exponentials, the entropies and the top class with its index, which PyTorch does not "
+        "vectorise. ACLS, if it is listed, was not profiled: its formula squares the distance of "
+        "every logit from the largest, in several passes.",
     ),
     (
         r"(training|evaluation): against the plain loop",
