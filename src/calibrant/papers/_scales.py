@@ -121,18 +121,15 @@ class PaperAt:
 
     def study(self, kind: str, methods: Iterable[str] | None = None) -> list[Study]:
         """The studies for a question, with only the named methods."""
-        wanted = None if methods is None else set(methods)
-        found = []
-        for name in self.studies.get(kind, ()):
-            whole = load_study(self.scale, name)
-            runs = tuple(r for r in whole.runs if wanted is None or r.name in wanted)
-            found.append(replace(whole, runs=runs))
-        return found
+        whole = [load_study(self.scale, name) for name in self.studies.get(kind, ())]
+        if methods is None:
+            return whole
+        wanted = set(methods)
+        return [replace(s, runs=tuple(r for r in s.runs if r.name in wanted)) for s in whole]
 
     def runs(self, kind: str) -> list[Run]:
         """All runs for a question, each once."""
-        studies = (load_study(self.scale, name) for name in self.studies.get(kind, ()))
-        return list({run.key: run for study in studies for run in study.runs}.values())
+        return list({run.key: run for study in self.study(kind) for run in study.runs}.values())
 
 
 @lru_cache
