@@ -191,6 +191,25 @@ def test_a_cluster_that_hears_this_machine_alone(monkeypatch: pytest.MonkeyPatch
         assert not ray_cluster._is_here_alone(f"10.0.0.1:{port}")
 
 
+def test_without_an_address_no_cluster_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray would connect to one that ended without a trace of it, and wait for minutes."""
+    import ray
+
+    asked: list[str] = []
+
+    def init(address: str, **_: Any) -> None:
+        asked.append(address)
+        raise RuntimeError("seen")
+
+    monkeypatch.setattr(ray, "init", init)
+    with (
+        pytest.raises(ray_cluster.ClusterError, match="seen"),
+        ray_cluster.connected(None, "The test", {}),
+    ):
+        pass
+    assert asked == ["local"]
+
+
 def test_a_wrong_address_on_the_command_line(tmp_path: Path) -> None:
     line = command(
         "study",

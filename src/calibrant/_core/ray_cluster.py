@@ -71,7 +71,8 @@ def _connect(ray: Any, address: str | None, options: Mapping[str, Any]) -> None:
         options = {"include_dashboard": False, **options}
     try:
         with stdout_free():
-            ray.init(address=address, **options)
+            # Without "local" Ray would look for a cluster, and wait for one that has ended.
+            ray.init(address=address or "local", **options)
         reinstall()
     except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         raise ClusterError(_refused(address, error)) from error
