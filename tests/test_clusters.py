@@ -71,7 +71,6 @@ def test_design_effect_of_known_designs() -> None:
             found = design_effect(repeated(p, times), classwise=classwise)
             assert found.noise == pytest.approx(times, rel=0.12)
             assert found.spread == pytest.approx(times, rel=0.12)
-        assert len(thinned(repeated(p, times), 0, times)) == 2000
     weights = RNG.choice([1.0, 5.0], 2000)
     kish = 1 + (weights.std() / weights.mean()) ** 2
     weighted = Predictions(logits=p.logits, labels=p.labels, weights=weights)
@@ -79,6 +78,27 @@ def test_design_effect_of_known_designs() -> None:
     assert design_effect(p) == design_effect(p, classwise=True) == DesignEffect(1, 1)
     assert thinned(p, 0, 1) is p
     assert expanded(0.95, 10_000) == pytest.approx(0.95, abs=1e-4)
+
+
+def test_what_clusters_are_worth_has_a_share_of_every_cluster() -> None:
+    """One of every ten identical rows; of uneven clusters and weights, to the nearest whole."""
+    p = sample(200)
+    for times in (2, 10, 100):
+        part = thinned(repeated(p, times), 0, times)
+        assert part.is_independent
+        assert np.array_equal(np.sort(part.logits, axis=0), np.sort(p.logits, axis=0)), times
+    sizes = RNG.integers(1, 40, 50)
+    code, weight = np.repeat(np.arange(50), sizes), RNG.choice([1.0, 3.0], sizes.sum())
+    z = np.stack([code, np.arange(len(code))], axis=1).astype(float)
+    uneven = Predictions(logits=z, labels=0 * code, clusters=code, weights=weight)
+    part = thinned(uneven, 3, 2.5)
+    assert len(part) == round(len(code) / 2.5)
+    held = np.bincount(part.logits[:, 0].astype(int), minlength=50)
+    share = len(part) * np.bincount(code, weight) / weight.sum()
+    assert np.abs(held - share).max() < 1 + 1e-9
+    alone = Predictions(logits=z, labels=0 * code, weights=weight)
+    rows, count = np.unique(thinned(alone, 3, 4).logits[:, 1], return_counts=True)
+    assert len(rows) == count.sum() == round(len(code) / 4)
 
 
 def test_a_shift_that_clusters_share_widens_intervals_without_more_bias() -> None:

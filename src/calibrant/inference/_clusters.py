@@ -149,14 +149,22 @@ def share_bounds(share: float, variance: float, units: int, level: float) -> Bou
 
 
 def thinned(p: Record, seed: int, effect: float) -> Record:
-    """N / effect independent samples of these; ``p`` itself where they are independent."""
+    """N / effect independent samples of these; ``p`` itself where they are independent.
+
+    Drawn at equal steps of weight along the clusters in random order, so that every cluster has its
+    share: of clusters of identical samples, single draws would leave out a third of the clusters.
+    """
     if p.is_independent:
         return p
     size = max(round(len(p) / effect), 2)
-    rng = np.random.default_rng((seed, 2))
-    # Weighted sampling without replacement (Efraimidis and Spirakis, 2006).
-    keys = np.log(rng.random(len(p))) / mean_one(p)
-    return p.take(np.sort(np.argsort(keys)[-size:])).independent()
+    rng, codes = np.random.default_rng((seed, 2)), p.belonging.codes
+    within = rng.permutation(len(p))
+    cluster = within if codes is None else rng.permutation(int(codes.max()) + 1)[codes]
+    order = np.lexsort((within, cluster))
+    reached = np.cumsum(mean_one(p)[order])
+    steps = (rng.random() + np.arange(size)) * (reached[-1] / size)
+    chosen = np.minimum(np.searchsorted(reached, steps, side="right"), len(p) - 1)
+    return p.take(np.sort(order[chosen])).independent()
 
 
 @dataclass(frozen=True)
