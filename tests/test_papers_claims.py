@@ -918,7 +918,12 @@ def test_missing_labels_and_seeds_are_left_out() -> None:
     [found, *_] = settings(_w1(), Evidence(short, "x"))
     assert found.values.shape == (1, 1, 4)
     short[key] = SeedMean.of({9: 5.0})
-    assert len(settings(_w1(), Evidence(short, "x"))) == 2
+    found, *others = settings(_w1(), Evidence(short, "x"))
+    assert LS not in found.labels
+    assert found.values.shape == (1, 4, 3)
+    assert len(others) == 2
+    lonely = {key: SeedMean.of({i: 0.1}) for i, key in enumerate(evidence.cells)}
+    assert settings(_w1(), Evidence(lonely, "x")) == []
 
 
 def test_equal_runs_are_too_coarse_to_tell() -> None:

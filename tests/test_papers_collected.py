@@ -188,6 +188,32 @@ def test_runs_are_added_to_a_collection(
     assert collect(folder, tmp_path, add=True) == held
 
 
+def test_runs_of_one_question_are_one_run() -> None:
+    """With and without a record of the epochs, a training is the same: its values are joined."""
+    runs = [
+        Run(**json.loads(row["record"]))
+        for row in pq.read_table(EVIDENCE / RUNS).to_pylist()
+        if row["scale"] == "features"
+    ]
+    plain = [replace(run, telemetry=False, label=None).key for run in runs]
+    twice = {run.key for run, key in zip(runs, plain, strict=True) if plain.count(key) > 1}
+    assert twice
+    results = results_of(paper_at("singh2021", "features"), EVIDENCE)
+    held = pq.read_table(EVIDENCE / "features-cifar10.parquet").to_pylist()
+    by_key = {run.key: run for run in runs}
+    for row in held:
+        if row["run"] in twice:
+            found = results.finished(by_key[row["run"]])
+            assert found is not None
+            place = (found.key, row["part"], row["calibrator"], row["metric"])
+            assert results._values[place] == row["value"], row
+    focal = results.runs(place=Place("features/cifar10/cifar10.npz", "mlp"), method="focal")
+    assert len(focal) == 10
+    for metric in ("ece", "auroc", "brier"):
+        for calibrator in ("none", "temperature"):
+            assert all(results.value(run, metric, calibrator) is not None for run in focal)
+
+
 def test_a_result_outlives_its_recipe() -> None:
     """A run is found by what it was made to answer; its key may be that of an older recipe."""
     results = results_of(paper_at("wang2021", "cpu"), EVIDENCE)

@@ -56,7 +56,7 @@ class Collected(Results):
 
     @cached_property
     def _values(self) -> dict[tuple[str, str, str, str], float]:
-        return _all_values(self.out)
+        return _values_of(self.out, self.at.scale)
 
     def finished(self, run: Run) -> Run | None:
         """The collected run of the same data, model, objective and seed, under the study's label.
@@ -75,10 +75,9 @@ class Collected(Results):
     def _relabelled(self) -> dict[tuple[str, str], Run]:
         return {}
 
-    @cached_property
+    @property
     def _by_question(self) -> dict[tuple[object, ...], Run]:
-        runs = _records(self.out, self.at.scale)
-        return {_question(run): run for run in runs.values()}
+        return _by_question(self.out, self.at.scale)
 
     def derived(self) -> Iterator[Found]:
         """The measures of :func:`record_cells`, as they were collected."""
@@ -259,6 +258,31 @@ def _records(out: Path, scale: str) -> dict[str, Run]:
         if row["scale"] == scale:
             found[row["run"]] = _run(row["record"], row["run"])
     return found
+
+
+@lru_cache(maxsize=8)
+def _by_question(out: Path, scale: str) -> dict[tuple[object, ...], Run]:
+    """The collected runs of a scale by what they answer; of several, the first."""
+    found: dict[tuple[object, ...], Run] = {}
+    for run in _records(out, scale).values():
+        found.setdefault(_question(run), run)
+    return found
+
+
+@lru_cache(maxsize=8)
+def _values_of(out: Path, scale: str) -> dict[tuple[str, str, str, str], float]:
+    """Value by run, part, calibrator and metric.
+
+    Runs that answer the same question differ in what was recorded and evaluated, not in what was
+    learned: the values of all are found under the first.
+    """
+    first = _by_question(out, scale)
+    key_of = {key: first[_question(run)].key for key, run in _records(out, scale).items()}
+    return {
+        (key_of[run], *place): value
+        for (run, *place), value in _all_values(out).items()
+        if run in key_of
+    }
 
 
 def _run(text: str, key: str) -> Run:

@@ -189,11 +189,14 @@ def settings(contrast: Contrast, evidence: Evidence) -> list[Setting]:
 
 def _setting(contrast: Contrast, parts: Sequence[Mapping[Label, SeedMean]]) -> Setting | None:
     common = [label for label in parts[0] if all(label in part for part in parts)]
-    pairs = contrast.pairs(common)
-    if not pairs:
-        return None
-    used = [label for label in common if any(label in pair for pair in pairs)]
-    seeds = _common_seeds([part[label] for part in parts for label in used])
+    pairs, seeds = contrast.pairs(common), None
+    while pairs:
+        used = [label for label in common if any(label in pair for pair in pairs)]
+        seeds = _common_seeds([part[label] for part in parts for label in used])
+        if seeds is not None:
+            break
+        common.remove(_least_shared(used, parts))
+        pairs = contrast.pairs(common)
     if seeds is None:
         return None
     # Where alike is the claim, the other values of the setting say how alike random ones are.
@@ -227,6 +230,15 @@ def _common_seeds(cells: Sequence[SeedMean]) -> list[int] | None:
         return []
     shared = set.intersection(*(set(cell.seeds or ()) for cell in cells))
     return sorted(shared) or None
+
+
+def _least_shared(labels: Sequence[Label], parts: Sequence[Mapping[Label, SeedMean]]) -> Label:
+    """The label whose runs have the fewest seeds in common with those of the others."""
+
+    def seeds(label: Label) -> set[int]:
+        return set.intersection(*(set(part[label].seeds or ()) for part in parts))
+
+    return min(labels, key=lambda x: sum(len(seeds(x) & seeds(y)) for y in labels if y != x))
 
 
 # --- luck --------------------------------------------------------------------------------------
