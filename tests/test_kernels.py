@@ -13,16 +13,17 @@ import pytest
 
 import calibrant
 from calibrant import InputError, Predictions, metrics
-from calibrant._core import arrays, compiled, compiled_streams
+from calibrant._core import arrays, compiled, compiled_streams, compiled_sweeps
 from calibrant._core.compiled import compiled_rows
 from calibrant._core.compiled_draws import draw_labels
+from calibrant._core.row_sweeps import RowSummary
 from calibrant.calibrators import TemperatureScaling
 from calibrant.inference import _classwise
 from calibrant.inference._resampling import STRENGTHS
 from calibrant.metrics._binning import width_index
 from calibrant.metrics._rank_sums import HARMONIC_TABLE
 from calibrant.metrics._sample import Ranked
-from calibrant.streaming import Accumulator, _counts
+from calibrant.streaming import Accumulator, _clusters, _counts
 from tests.command import call
 from tests.conftest import draw
 
@@ -91,7 +92,7 @@ def test_columns_agree_with_the_reference() -> None:
 def test_odds_keep_their_digits() -> None:
     """The contract: 3e-7 relative down to 1e-300, also where equal terms round alike."""
     rng = np.random.default_rng(0)
-    for classes, step in ((40, 600), (1000, 600), (1000, 1), (5000, 0)):
+    for classes, step in ((9, 600), (32, 600), (32, 0), (40, 600), (1000, 600), (1000, 1), (5000, 0)):
         z = (rng.standard_normal((60, classes)) * 3).astype(np.float32)
         z[30:] = np.round(z[30:])
         z[:, 0] = z.max(axis=1) + rng.uniform(0, step, 60)
@@ -129,7 +130,7 @@ def test_classwise_tables_and_temperatures_agree_with_the_reference() -> None:
 
 @needs_extension
 def test_threads_chunks_and_layouts_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    for classes in (10, 300):
+    for classes in (5, 10, 19, 32, 300):
         z, labels = draw(3000, classes)
         with kernel("c"):
             one = columns(Predictions(logits=z, labels=labels))
@@ -209,6 +210,33 @@ def test_sums_and_histograms_of_streams_are_those_of_the_reference() -> None:
 
 
 @needs_extension
+def test_sums_by_cluster_are_those_of_the_reference() -> None:
+    """Whole numbers again; losses that are infinite or cut off, one to many clusters, any order."""
+    rng = np.random.default_rng(6)
+    n = 5000
+    odds = np.exp(rng.uniform(-90, 80, n))
+    loss = np.where(rng.random(n) < 0.01, np.inf, rng.exponential(9, n) ** 5)
+    columns = (_counts.cell_of(odds), rng.random(n) < 0.5, 1 / (1 + odds))
+    columns = (*columns, loss, rng.random(n), rng.exponential(1, n))
+    names = rng.choice(np.array(["a", "b", "c"]), n)
+    for clusters in (np.zeros(n, int), np.sort(rng.integers(-9, 9, n)), names, np.arange(n)):
+        slabs = [
+            tuple(x[part] for x in (clusters, *columns))
+            for part in (slice(0, 1), slice(1, 3100), slice(3100, n))
+        ]
+        found = {}
+        for which in ("numpy", "c"):
+            with kernel(which):
+                sums = _clusters.ClusterSums()
+                sums.add_rows(slabs)
+            found[which] = sums.counts, sums.values.values, sums.sketch
+        for mine, theirs in zip(found["c"], found["numpy"], strict=True):
+            assert (mine == theirs).all()
+        assert found["c"][0][:-1, 0].sum() == n
+        assert found["c"][0][-1, 0] == np.isinf(loss).sum()
+
+
+@needs_extension
 def test_sums_over_ranks_agree_with_the_reference() -> None:
     """Of one sample and of many resamples: ties, weights that are fractions, one outcome only."""
     rng = np.random.default_rng(2)
@@ -264,14 +292,19 @@ def test_drawn_labels_are_those_of_the_reference() -> None:
 @needs_extension
 def test_bad_rows_are_found() -> None:
     assert BUILT is not None
-    for classes in (2, 7, 33, 1000):
+    for classes in (2, 7, 10, 32, 33, 1000):
         for position in {0, 1, classes // 2, classes - 1}:
             for bad in (np.nan, np.inf, -np.nan):
-                z = np.zeros((40, classes), dtype=np.float32)
-                z[29, position] = bad
-                z[35, 0] = np.nan
-                with kernel("c"), pytest.raises(InputError, match="row 29"):
-                    Predictions(logits=z, labels=np.zeros(40, int))
+                z = np.zeros((400, classes), dtype=np.float32)
+                z[329, position] = bad
+                z[335, 0] = np.nan
+                for layout in (z, np.asfortranarray(z)):
+                    with kernel("c"), pytest.raises(InputError, match="row 329"):
+                        Predictions(logits=layout, labels=np.zeros(400, int))
+                if classes <= 32:  # the sweep sees them as well
+                    out = compiled_sweeps._parts(RowSummary.empty(400), slice(None))
+                    found = BUILT.logits(z, None, None, *out, *compiled_sweeps.NO_TABLES)
+                    assert found == 329
         z = np.zeros((40, classes))
         z[11] = -np.inf
         with kernel("c"), pytest.raises(InputError, match=r"finite entry.*row 11"):
@@ -360,6 +393,19 @@ def test_what_the_extension_refuses() -> None:
             BUILT.add_by_odds(np.ones(5), *given[:2], 512, 14, 52, *given[2:])
     with pytest.raises(ValueError, match="drop"):
         BUILT.add_by_odds(np.ones(5), np.zeros(5), right, 512, 32, 52, table, table, table)
+    rows = (np.zeros(5, int), np.zeros(5, int), right, *np.zeros((4, 5)))
+    sizes = (2, 3, 4, 0, 2, 1, 20, 9.0)
+    sums = np.zeros(12, dtype=np.int64)
+    assert BUILT.add_by_cluster(*rows, *sizes, sums) == -1
+    assert sums[0] + sums[1] == 5
+    for place, wrong in ((0, np.ones(5, int)), (1, np.full(5, 6)), (1, np.full(5, -1)), (2, rows[3])):
+        with pytest.raises(ValueError, match="must"):
+            BUILT.add_by_cluster(*rows[:place], wrong, *rows[place + 1 :], *sizes, sums)
+    for place in (0, 1, 2, 4, 5, 6):
+        with pytest.raises(ValueError, match="sizes above 0"):
+            BUILT.add_by_cluster(*rows, *sizes[:place], 0, *sizes[place + 1 :], sums)
+    with pytest.raises(ValueError, match="table must be"):
+        BUILT.add_by_cluster(*rows, *sizes, sums[:11])
     with pytest.raises(ValueError, match="two entries"):
         BUILT.add_by_width(np.zeros(5), right, 61, table, table, table)
     for column, sums in ((np.zeros(3), np.zeros(3, np.int64)), (np.zeros((3, 1)), table[:2])):

@@ -48,6 +48,8 @@
 
 enum { HALF, FLOAT, DOUBLE };
 #define NARROW 32              /* classes up to which rows are swept eight at a time */
+#define EXACT 8                /* classes up to which sums are in float64 */
+#define TILE 128               /* rows that are laid out class by class at a time */
 #define LOWEST -708.0          /* exp of less is 0 */
 #define FAINTEST -43.0f        /* terms below exp of this do not change a float32 sum */
 #define RUN 128                /* float32 sums this long go over to float64: equal terms round alike */
@@ -105,6 +107,13 @@ static inline Columns spare_columns(Eight *e)
     Columns c = {NULL, NULL, e->spare[0], e->spare[1], e->spare[2], e->spare[3], e->spare[4],
                  e->spare[5]};
     return c;
+}
+
+static inline Columns columns_at(const Columns *c, int64_t at)
+{
+    Columns from = {c->predicted + at,      c->correct + at,    c->odds + at,  c->confidence + at,
+                    c->label_log_prob + at, c->label_prob + at, c->brier + at, c->entropy + at};
+    return from;
 }
 
 static inline void copy_columns(const Columns *to, int64_t at, const Columns *from, int64_t count)
@@ -266,6 +275,7 @@ static inline int bits_of_lanes(const int32_t *lanes, int64_t any)
 #define TARGET
 #define VB 16
 #include "_rows_sweeps.h"
+#include "_rows_few.h"
 #include "_rows_streams.h"
 #include "_rows_tables.h"
 #undef NAME
@@ -296,6 +306,7 @@ static inline int bits_of_lanes(const int32_t *lanes, int64_t any)
 #define TARGET __attribute__((target("avx2,fma")))
 #define VB 32
 #include "_rows_sweeps.h"
+#include "_rows_few.h"
 #include "_rows_streams.h"
 #include "_rows_tables.h"
 #undef NAME
@@ -325,6 +336,7 @@ static inline int bits_of_lanes(const int32_t *lanes, int64_t any)
 #define TARGET __attribute__((target("fma,avx512f,avx512dq,avx512bw,avx512vl")))
 #define VB 64
 #include "_rows_sweeps.h"
+#include "_rows_few.h"
 #include "_rows_streams.h"
 #include "_rows_tables.h"
 #undef NAME
@@ -503,7 +515,8 @@ static int64_t sweep_logits(const Scores *s, const int64_t *labels, const double
                             const Columns *out, const Table *t)
 {
     if (s->classes <= NARROW)
-        return CALL(logits_narrow, s, labels, out, t);
+        return s->type == DOUBLE || s->classes <= EXACT ? CALL(logits_narrow, s, labels, out, t)
+                                                        : CALL(logits_few, s, labels, out, t);
     int at_once = t && s->type != DOUBLE;
     CALL(logits_wide, s, labels, second, out, at_once ? t : NULL);
     if (t && !at_once) {
@@ -568,7 +581,9 @@ static PyObject *rows_check_logits(PyObject *self, PyObject *args)
                (second = DOUBLES(second_, "second", 1));
     if (fine) {
         Py_BEGIN_ALLOW_THREADS
-        bad = s->classes > NARROW ? CALL(check_wide, s, predicted, second) : CALL(check_narrow, s);
+        bad = s->classes > NARROW ? CALL(check_wide, s, predicted, second)
+              : s->row_step == sizeof(float) && s->type == FLOAT ? CALL(check_few, s)
+                                                                 : CALL(check_narrow, s);
         Py_END_ALLOW_THREADS
     }
     return done(held, s, fine, bad);
@@ -926,6 +941,7 @@ static PyObject *rows_width_bins(PyObject *self, PyObject *args)
 }
 
 #include "_rows_simulated.h"
+#include "_rows_clusters.h"
 
 static const char *const LEVELS[] = {"baseline", "avx2", "avx512"};
 
@@ -960,6 +976,7 @@ static PyMethodDef methods[] = {
     {"tempered", rows_tempered, METH_VARARGS, tempered_doc},
     {"add_by_width", rows_add_by_width, METH_VARARGS, add_by_width_doc},
     {"add_by_odds", rows_add_by_odds, METH_VARARGS, add_by_odds_doc},
+    {"add_by_cluster", rows_add_by_cluster, METH_VARARGS, add_by_cluster_doc},
     {"exact_sum", rows_exact_sum, METH_VARARGS, exact_sum_doc},
     {"draw_labels", rows_draw_labels, METH_VARARGS, draw_labels_doc},
     {"rank_sums", rows_rank_sums, METH_VARARGS, rank_sums_doc},

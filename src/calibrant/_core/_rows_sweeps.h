@@ -396,8 +396,8 @@ FUNCTION void NAME(logits_wide)(const Scores *s, const int64_t *labels, const do
         memset(sums_of_first, 0, (size_t)padded * (sizeof *sums_of_first + sizeof *first));
     for (int64_t start = 0; start < s->rows; start += 8) {
         Eight e = {.total = {0}};
-        Columns few = spare_columns(&e);
         int64_t count = s->rows - start < 8 ? s->rows - start : 8, right[8] = {0};
+        Columns few = count == 8 ? columns_at(out, start) : spare_columns(&e);
         for (int64_t i = 0; i < count; i++) {
             const char *row = floats_of(s, start + i);
             int64_t predicted = out->predicted[start + i];
@@ -421,7 +421,8 @@ FUNCTION void NAME(logits_wide)(const Scores *s, const int64_t *labels, const do
             e.label[i] = entry(s, row, label);
         }
         EACH NAME(finish)(&e, u * DW, right, most, &few, u * DW);
-        copy_columns(out, start, &few, count);
+        if (count < 8)
+            copy_columns(out, start, &few, count);
         for (int64_t i = 0; t && i < count; i++) {
             NAME(count_row)((const float *)floats_of(s, start + i), kept + i * padded, s->classes,
                             out->predicted[start + i], e.gap[i], few.confidence[i], first, t);
@@ -556,7 +557,7 @@ FUNCTION int64_t NAME(logits_narrow)(const Scores *s, const int64_t *labels, con
     for (int64_t start = 0; start < s->rows; start += DW) {
         int64_t count = s->rows - start < DW ? s->rows - start : DW, found[8], right[8], bad;
         Eight e;
-        Columns few = spare_columns(&e);
+        Columns few = count == DW ? columns_at(out, start) : spare_columns(&e);
         vd top, total = splat_d(0), squares = total, weighted = total;
         vl predicted;
         NAME(turn)(s, start, count, x);
@@ -584,7 +585,8 @@ FUNCTION int64_t NAME(logits_narrow)(const Scores *s, const int64_t *labels, con
         STORE_D(e.squares, squares);
         STORE_D(e.weighted, weighted);
         NAME(finish)(&e, 0, right, most, &few, 0);
-        copy_columns(out, start, &few, count);
+        if (count < DW)
+            copy_columns(out, start, &few, count);
         for (int64_t i = 0; i < count; i++) {
             out->predicted[start + i] = found[i];
             out->correct[start + i] = right[i] != 0;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,19 @@ def add_by_odds(
     the sums.
     """
     rows.add_by_odds(*map(np.ascontiguousarray, columns), *cells, *into)
+
+
+def add_by_cluster(
+    rows: Any, code: Int, columns: Sequence[Any], layout: tuple[float, ...], table: Int
+) -> None:
+    """Add rows to whole-number sums by column and cluster, (columns * clusters,).
+
+    ``columns`` are cell, correctness, confidence and three losses of each row, ``layout`` what the
+    columns of the table are: see ``streaming/_clusters.py``.
+    """
+    cell, *others = columns
+    given = np.ascontiguousarray(cell, dtype=np.int64), *map(np.ascontiguousarray, others)
+    rows.add_by_cluster(np.ascontiguousarray(code, dtype=np.int64), *given, *layout, table)
 
 
 def exact_sum(rows: Any, values: Float64) -> int | None:

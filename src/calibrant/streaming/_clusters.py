@@ -6,11 +6,14 @@ do not depend on the order of the rows, and a cluster may reach over many files.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from calibrant._core import compiled_streams
 from calibrant._core.arrays import Bool, Float64, Int
+from calibrant._core.compiled import compiled_rows
 from calibrant.metrics import BRIER_SCORE, ENTROPY, LOG_LOSS
 from calibrant.metrics._exact import ExactSums
 from calibrant.metrics._streamed import Resampled
@@ -22,6 +25,8 @@ from calibrant.streaming._weights import (
     poisson_weights,
 )
 
+# Of some rows: clusters, cells of log s, correctness, confidences, and losses as MEANS has them.
+Slab = tuple[Any, Int, Bool, Float64, Float64, Float64, Float64]
 MEANS = (LOG_LOSS, BRIER_SCORE, ENTROPY)
 # The histogram of log s with four cells per octave: replicates give the spread of a ranking metric,
 # not its value. Confidences are added up by octave, those below 2^-9 and above 2^3 together.
@@ -35,6 +40,7 @@ NUM_COUNTS, NUM_VALUES = 2 * COARSE_CELLS + 1, OCTAVES + len(MEANS)
 VALUE_BITS = 20
 FEW_CLUSTERS = 32  # images of a slab of pixels
 ROWS_AT_ONCE, LARGEST_VALUE = 1 << 15, 2.0**14
+MOST_ROWS = 1 << 24  # whose sums, drawn some times each, fit into 64 bits
 
 
 class ClusterSums:
@@ -51,34 +57,38 @@ class ClusterSums:
         self.counts += other.counts
         self.values.add(other.values)
 
-    def add_rows(
-        self,
-        clusters: Any,
-        cell: Int,
-        correct: Bool,
-        confidence: Float64,
-        *losses: Float64,
-    ) -> None:
-        """Add rows: their clusters, cells of log s, and columns, the last ones those of ``MEANS``.
+    def add_rows(self, slabs: Sequence[Slab]) -> None:
+        """Add slabs of rows. Very large losses are cut off."""
+        rows = compiled_rows()
+        names = [coded(slab[0]) for slab in slabs]
+        every = np.unique(np.concatenate([found for found, _ in names]))
+        few = len(every) <= FEW_CLUSTERS and sum(len(slab[0]) for slab in slabs) <= MOST_ROWS
+        if rows is None or not few:
+            for slab in slabs:
+                self._add_parts(slab)
+            return
+        table = np.zeros((NUM_COUNTS + NUM_VALUES) * len(every), dtype=np.int64)
+        octaves = PER_OCTAVE, FIRST_OCTAVE, OCTAVES
+        layout = COARSE, COARSE_CELLS, *octaves, len(every), VALUE_BITS, LARGEST_VALUE
+        for (found, code), (_, *columns) in zip(names, slabs, strict=True):
+            place = np.searchsorted(every, found)[code]
+            compiled_streams.add_by_cluster(rows, place, columns, layout, table)
+        self._add_table(every, table.reshape(-1, len(every)))
 
-        Very large losses are cut off.
-        """
-        for start in range(0, len(cell), ROWS_AT_ONCE):
+    def _add_parts(self, slab: Slab) -> None:
+        """Add rows without the extension, or of many clusters."""
+        clusters, *columns = slab
+        for start in range(0, len(clusters), ROWS_AT_ONCE):
             some = slice(start, start + ROWS_AT_ONCE)
-            names, code = np.unique(clusters[some], return_inverse=True)
-            coarse = cell[some] // COARSE
-            given = [loss[some] for loss in losses]
-            entries = _entries(coarse, correct[some], confidence[some], given)
-            self._add_entries(hashes_of(names), code, entries)
+            found, code = coded(clusters[some])
+            self._add_table(found, _table(code, [x[some] for x in columns], len(found)))
 
-    def _add_entries(self, hashes: Any, code: Int, entries: list[tuple[Int, Float64]]) -> None:
-        """Add values at columns, one for each row, as often as the row's cluster was drawn."""
+    def _add_table(self, names: Any, table: Any) -> None:
+        """Add sums by column and cluster, as often as each cluster was drawn."""
+        hashes = hashes_of(names)
         self.sketch = merged_sketch(self.sketch, hashes)
-        weights = np.ones((len(hashes), REPLICATES + 1))
+        weights = np.ones((len(hashes), REPLICATES + 1), dtype=table.dtype)
         weights[:, 1:] = poisson_weights(hashes)
-        column, value = (np.concatenate(part) for part in zip(*entries, strict=True))
-        shape = NUM_COUNTS + NUM_VALUES, len(hashes)
-        table = _table(column, np.tile(code, len(entries)), value, shape)
         sums = (table @ weights).astype(np.int64)
         self.counts += sums[:NUM_COUNTS]
         self.values.add_units(sums[NUM_COUNTS:])
@@ -107,14 +117,31 @@ class ClusterSums:
         )
 
 
-def _table(column: Int, code: Int, value: Float64, shape: tuple[int, int]) -> Any:
+def coded(clusters: Any) -> tuple[Any, Int]:
+    """The distinct clusters, and which of them each row is of. Pixels come image by image.
+
+    >>> coded(np.array([7, 7, 9])), coded(np.array(["b", "a"]))
+    ((array([7, 9]), array([0, 0, 1])), (array(['a', 'b'], dtype='<U1'), array([1, 0])))
+    """
+    if clusters.dtype.kind in "iu" and (clusters[1:] >= clusters[:-1]).all():
+        begins = np.concatenate([[True], clusters[1:] != clusters[:-1]])[: len(clusters)]
+        return clusters[begins], np.cumsum(begins) - 1
+    return np.unique(clusters, return_inverse=True)
+
+
+def _table(code: Int, columns: Sequence[Any], clusters: int) -> Any:
     """Exact sums of whole numbers by column and cluster; sparse where there are many clusters."""
-    if shape[1] <= FEW_CLUSTERS:
-        place = column * shape[1] + code
+    cell, correct, confidence, *losses = columns
+    entries = _entries(cell // COARSE, correct, confidence, losses)
+    column, value = (np.concatenate(part) for part in zip(*entries, strict=True))
+    shape = NUM_COUNTS + NUM_VALUES, clusters
+    codes = np.tile(code, len(entries))
+    if clusters <= FEW_CLUSTERS:
+        place = column * clusters + codes
         return np.bincount(place, value, shape[0] * shape[1]).reshape(shape)
     from scipy.sparse import coo_array
 
-    return coo_array((value, (column, code)), shape).tocsr()
+    return coo_array((value, (column, codes)), shape).tocsr()
 
 
 def _entries(

@@ -142,7 +142,7 @@ class Counts:
             compiled_streams.add_by_odds(compiled_rows(), columns, place, self.cells.tables)
         if other.clustered:
             self.clusters = self.clusters or ClusterSums()
-            self.clusters.add_rows(*map(np.concatenate, zip(*other.clustered, strict=True)))
+            self.clusters.add_rows(other.clustered)
         self.impossible += other.impossible
         for name in MEANS:
             self.totals[name] += other.totals[name]

@@ -1,0 +1,209 @@
+/* Rows of up to NARROW classes in float32, FW at a time, compiled once per instruction set as
+   _rows_sweeps.h is. A tile of rows is first laid out class by class: the planes of an image lie a
+   power of two apart, where they drive each other out of the cache.
+
+   Sums are relative to the runner-up, whose own term is exactly 1, and no lane knows its
+   neighbours: a row has the same bits wherever it stands. */
+
+/* TILE rows from `start` on, class by class; past the end the last row again. */
+INLINE void NAME(fill_tile)(const Scores *s, int64_t start, int64_t count, float (*tile)[TILE])
+{
+    for (int64_t k = 0; k < s->classes; k++) {
+        const char *at = s->data + start * s->row_step + k * s->class_step;
+        if (s->type == FLOAT && s->row_step == sizeof(float))
+            memcpy(tile[k], at, (size_t)count * sizeof(float));
+        else if (s->type == FLOAT)
+            for (int64_t i = 0; i < count; i++)
+                tile[k][i] = *(const float *)(at + i * s->row_step);
+        else
+            for (int64_t i = 0; i < count; i++)
+                tile[k][i] = half_to_float(*(const uint16_t *)(at + i * s->row_step));
+        for (int64_t i = count; i < TILE && i % FW; i++)
+            tile[k][i] = tile[k][count - 1];
+    }
+}
+
+/* The first of `count` lanes that is set, or -1. */
+INLINE int64_t NAME(first_set)(vi lanes, int64_t count)
+{
+    unsigned mask = (unsigned)MASK_I(lanes);
+    int64_t at = mask ? __builtin_ctz(mask) : count;
+    return at < count ? at : -1;
+}
+
+/* Largest, runner-up and predicted class of FW rows; says which are bad. */
+INLINE vi NAME(top_two)(const float (*tile)[TILE], int64_t classes, int64_t at, vf *top, vf *next,
+                        vi *predicted)
+{
+    vi nan = {0};
+    *top = *next = splat_f(-INFINITY);
+    *predicted = nan;
+    for (int64_t k = 0; k < classes; k++) {
+        vf x = LOAD_F(tile[k] + at);
+        vi above = (vi)(x > *top);
+        *next = MAX_F(MIN_F(x, *top), *next);
+        *predicted = (above & (int32_t)k) | (~above & *predicted);
+        *top = MAX_F(x, *top);
+        nan |= (vi)(x != x);
+    }
+    return nan | (vi)(*top - *top != splat_f(0)); /* infinite tops, too */
+}
+
+/* The terms of all classes but the predicted one, and their sums. `terms` has K vectors, rounded up
+   to a multiple of four; four sums side by side round less than one. */
+INLINE void NAME(few_sums)(const float (*tile)[TILE], int64_t classes, int64_t at, vf base, vi kept,
+                           vi predicted, vf *terms, vf *total, vf *squares, vf *weighted)
+{
+    vf t[4], s[2], w[2];
+    for (int u = 0; u < 4; u++)
+        t[u] = s[u / 2] = w[u / 2] = splat_f(0);
+    for (int64_t k = 0; k < classes; k += 4)
+        for (int u = 0; u < 4; u++) {
+            vf x = MAX_F(splat_f(FAINTEST), LOAD_F(tile[k + u] + at) - base);
+            vi other = kept & (vi)(predicted != (int32_t)(k + u));
+            vf e = (vf)((vi)NAME(expf)(x) & other);
+            terms[k + u] = e;
+            t[u] += e;
+            s[u / 2] = FMA_F(e, e, s[u / 2]);
+            w[u / 2] = FMA_F(e, x, w[u / 2]);
+        }
+    for (int u = 0; u < 4; u++)
+        total[u] = t[u];
+    for (int u = 0; u < 2; u++)
+        squares[u] = s[u], weighted[u] = w[u];
+}
+
+/* Two or four float32 sums of every lane, as one in float64. */
+INLINE void NAME(join)(int count, const vf *sums, double *out)
+{
+    float part[4][FW];
+    for (int u = 0; u < count; u++)
+        STORE_F(part[u], sums[u]);
+    for (int h = 0; h < FW; h += DW) {
+        vd sum = WIDE(part[0] + h) + WIDE(part[1] + h);
+        if (count == 4)
+            sum += WIDE(part[2] + h) + WIDE(part[3] + h);
+        STORE_D(out + h, sum);
+    }
+}
+
+/* Up to DW rows of terms, as probabilities, into the tables. */
+INLINE void NAME(count_few)(const vf *terms, int64_t classes, int from, const int64_t *predicted,
+                            const double *gap, const double *confidence, int64_t count, vl *first,
+                            const Table *t)
+{
+    vd p[NARROW], certain = LOAD_D(confidence), scale = NAME(expd)(LOAD_D(gap)) * certain;
+    for (int64_t k = 0; k < classes; k++) {
+        vd other = WIDE((const float *)(terms + k) + from) * scale;
+        p[k] = SELECT_D(LOAD_L(predicted) == splat_l(k), certain, MIN_D(splat_d(1), other));
+    }
+    NAME(count_narrow)(p, classes, NAME(lanes_below)(count), first, t);
+}
+
+/* Columns of FW rows of a tile, `count` of them real; -1, or the first bad one. */
+INLINE int64_t NAME(few_rows)(const float (*tile)[TILE], int64_t classes, int64_t at, int64_t count,
+                              const int64_t *labels, double most, const Columns *out, int64_t to,
+                              vl *first, const Table *t)
+{
+    vf top, next, terms[NARROW], total[4], squares[2], weighted[2];
+    vi found;
+    int64_t bad = NAME(first_set)(NAME(top_two)(tile, classes, at, &top, &next, &found), count);
+    if (bad >= 0)
+        return bad;
+    vi alone = (vi)(next == splat_f(-INFINITY)); /* no other class has a probability */
+    vf base = SELECT_F(alone, top, next);
+    float tops[FW], bases[FW];
+    int32_t classes_of[FW];
+    double sums[3][FW];
+    NAME(few_sums)(tile, classes, at, base, ~alone, found, terms, total, squares, weighted);
+    STORE_F(tops, top);
+    STORE_F(bases, base);
+    STORE_I(classes_of, found);
+    NAME(join)(4, total, sums[0]);
+    NAME(join)(2, squares, sums[1]);
+    NAME(join)(2, weighted, sums[2]);
+    for (int from = 0; from < FW && from < count; from += 8) {
+        Eight e;
+        int64_t predicted[8], right[8], here = count - from < 8 ? count - from : 8;
+        int lanes = FW < 8 ? FW : 8;
+        /* Straight to where they belong, unless there are fewer rows than lanes. */
+        Columns some = here == lanes ? columns_at(out, to + from) : spare_columns(&e);
+        for (int i = 0; i < lanes; i++) {
+            predicted[i] = classes_of[from + i];
+            int64_t label = labels && i < here ? labels[from + i] : predicted[i];
+            right[i] = -(label == predicted[i]);
+            e.label[i] = tile[label][at + from + i];
+            e.top[i] = tops[from + i];
+            e.gap[i] = (double)bases[from + i] - tops[from + i];
+            e.total[i] = sums[0][from + i];
+            e.squares[i] = sums[1][from + i];
+            e.weighted[i] = sums[2][from + i];
+        }
+        for (int u = 0; u < lanes; u += DW)
+            NAME(finish)(&e, u, right, most, &some, u);
+        if (here < lanes)
+            copy_columns(out, to + from, &some, here);
+        for (int64_t i = 0; i < here; i++) {
+            out->predicted[to + from + i] = predicted[i];
+            out->correct[to + from + i] = right[i] != 0;
+        }
+        for (int u = 0; t && u < here; u += DW)
+            NAME(count_few)(terms, classes, from + u, predicted + u, e.gap + u, some.confidence + u,
+                            here - u, first, t);
+        for (int64_t i = 0; t && i < here; i++)
+            count_label(t, labels[from + i], some.label_prob[i]);
+    }
+    return -1;
+}
+
+FUNCTION int64_t NAME(logits_few)(const Scores *s, const int64_t *labels, const Columns *out,
+                                  const Table *t)
+{
+    float tile[NARROW][TILE] __attribute__((aligned(64)));
+    double most = log((double)s->classes);
+    vl first[NARROW];
+    for (int64_t k = 0; k < s->classes; k++)
+        first[k] = splat_l(0);
+    for (int64_t k = s->classes; k < NARROW; k++)
+        for (int i = 0; i < TILE; i++)
+            tile[k][i] = -INFINITY;
+    for (int64_t start = 0; start < s->rows; start += TILE) {
+        int64_t count = s->rows - start < TILE ? s->rows - start : TILE;
+        NAME(fill_tile)(s, start, count, tile);
+        for (int64_t at = 0; at < count; at += FW) {
+            const int64_t *given = labels ? labels + start + at : NULL;
+            int64_t here = count - at < FW ? count - at : FW;
+            int64_t bad = NAME(few_rows)((const float (*)[TILE])tile, s->classes, at, here, given,
+                                         most, out, start + at, first, t);
+            if (bad >= 0)
+                return start + at + bad;
+        }
+    }
+    if (t)
+        NAME(add_first)(first, s->classes, t);
+    return -1;
+}
+
+/* First row with NaN, +inf, or nothing finite, of float32 classes one after the other. */
+FUNCTION int64_t NAME(check_few)(const Scores *s)
+{
+    float top[TILE], holes[TILE];
+    for (int64_t start = 0; start < s->rows; start += TILE) {
+        int64_t count = s->rows - start < TILE ? s->rows - start : TILE, sound = 1;
+        for (int64_t i = 0; i < count; i++)
+            top[i] = -INFINITY, holes[i] = 0;
+        for (int64_t k = 0; k < s->classes; k++) {
+            const float *x = (const float *)(s->data + k * s->class_step) + start;
+            for (int64_t i = 0; i < count; i++) {
+                top[i] = x[i] > top[i] ? x[i] : top[i];
+                holes[i] += x[i] != x[i] ? 1.0f : 0.0f;
+            }
+        }
+        for (int64_t i = 0; i < count; i++)
+            sound &= (holes[i] == 0) & (top[i] - top[i] == 0);
+        for (int64_t i = 0; !sound && i < count; i++)
+            if (holes[i] != 0 || !(top[i] - top[i] == 0))
+                return start + i;
+    }
+    return -1;
+}
