@@ -277,28 +277,40 @@ def clusters() -> str:
     """Coverage of intervals, and false alarms of compare, where samples come in clusters."""
     made = {"coverage": "Coverage of 95 % intervals", "false alarms": "False alarms of `compare`"}
     tables: dict[str, list[list[str]]] = {}
-    outside, simulations = [], ""
-    for line in (EVIDENCE / "clusters.txt").read_text().splitlines():
-        if line.startswith("#"):
-            simulations = re.search(r"(\d+) simulations", line)[1]
-        elif match := CLUSTERS.match(line):
-            kind, count, size, rows, rest = match.groups()
-            found = dict(re.findall(r"(\w+) ([\d.]+)", rest))
-            head = ["clusters", "data sets", *map(shown, found)]
-            table = tables.setdefault(kind, [head, ["---"] * len(head)])
-            name = f"{count} of {size}, {rows}" if size != "1" else f"{count} of 1"
-            table.append([name, simulations, *(f"{float(v):g}" for v in found.values())])
-            if kind == "coverage":
-                outside += [
-                    f"{shown(metric)} with {name}: {float(value):g} %"
-                    for metric, value in found.items()
-                    if not LOW <= float(value) <= HIGH
-                ]
+    outside = []
+    for (kind, name), (simulations, found) in _cluster_designs().items():
+        head = ["clusters", "data sets", *map(shown, found)]
+        table = tables.setdefault(kind, [head, ["---"] * len(head)])
+        table.append([name, f"{simulations}", *(f"{share:.3g}" for share in found.values())])
+        if kind == "coverage":
+            outside += [
+                f"{shown(metric)} with {name}: {share:.3g} %"
+                for metric, share in found.items()
+                if not LOW <= round(share, 1) <= HIGH
+            ]
     parts = []
     for kind, table in tables.items():
         parts += [f"{made[kind]}, in per cent:", "\n".join(f"| {' | '.join(r)} |" for r in table)]
     missed = f"Outside {LOW:g} to {HIGH:g} %: {'; '.join(outside) if outside else 'none'}."
     return "\n\n".join([*parts[:2], missed, *parts[2:]])
+
+
+def _cluster_designs() -> dict[tuple[str, str], tuple[int, dict[str, float]]]:
+    """Data sets and shares in per cent of each design; lines about the same are counted together."""
+    pooled: dict[tuple[str, str], tuple[int, dict[str, float]]] = {}
+    simulations = 0
+    for line in (EVIDENCE / "clusters.txt").read_text().splitlines():
+        if line.startswith("#"):
+            simulations = int(re.search(r"(\d+) simulations", line)[1])
+        elif match := CLUSTERS.match(line):
+            kind, count, size, rows_, rest = match.groups()
+            place = kind, f"{count} of {size}, {rows_}" if size != "1" else f"{count} of 1"
+            found = {name: float(share) for name, share in re.findall(r"(\w+) ([\d.]+)", rest)}
+            drawn, before = pooled.get(place, (0, dict.fromkeys(found, 0.0)))
+            total = drawn + simulations
+            means = {n: (drawn * before[n] + simulations * x) / total for n, x in found.items()}
+            pooled[place] = total, means
+    return pooled
 
 
 def near_certain() -> str:
