@@ -296,7 +296,7 @@ def clusters() -> str:
 
 
 def _cluster_designs() -> dict[tuple[str, str], tuple[int, dict[str, float]]]:
-    """Data sets and shares in per cent of each design; lines about the same are counted together."""
+    """Data sets and shares in per cent of each design; lines about one are counted together."""
     pooled: dict[tuple[str, str], tuple[int, dict[str, float]]] = {}
     simulations = 0
     for line in (EVIDENCE / "clusters.txt").read_text().splitlines():

@@ -19,6 +19,7 @@ from calibrant.inference import (
     spiegelhalter_test,
 )
 from calibrant.inference._biased import BiasedErrors
+from calibrant.inference._bootstrap import resample_weights
 from calibrant.inference._classwise import _labels
 from calibrant.inference._grid import along, entries_of, estimators_of
 from calibrant.inference._paired import holm_levels
@@ -233,6 +234,29 @@ def test_pairing_cancels_what_models_share() -> None:
     assert difference.high - difference.low < 0.2 * (alone.high - alone.low)
     terms = q.label_log_prob - p.label_log_prob
     assert difference.standard_error == pytest.approx(terms.std() / math.sqrt(2000), rel=0.2)
+
+
+def test_differences_of_rankings_allow_for_few_steps() -> None:
+    """The standard deviation over the same resamples, times the factor; averages have none."""
+    rng = np.random.default_rng(4)
+    z = rng.normal(0, 2, (120, 3))
+    y = (z + rng.gumbel(size=z.shape)).argmax(1)
+    logits = {name: z + rng.normal(0, 0.7, z.shape) for name in "ab"}
+    models = {name: Predictions(logits=x, labels=y) for name, x in logits.items()}
+    scarce = min(min(p.correct.sum(), (~p.correct).sum()) for p in models.values())
+    names = ["aupr_error", "auroc", "nll", "fpr95"]
+    _, found = paired_differences(models, names, replicates=40, seed=1)
+    weights = np.concatenate(list(resample_weights(120, 40, 1)))
+    drawn = [np.repeat(np.arange(120), times.astype(int)) for times in weights]
+    for difference in found:
+        metric = metrics.METRICS[difference.metric].function
+        gaps = [
+            np.subtract(*(metric(Predictions(logits=logits[m][i], labels=y[i])) for m in "ab"))
+            for i in drawn
+        ]
+        factor = math.sqrt(1 + 10 / scarce) if difference.metric in names[:2] else 1.0
+        error = factor * np.std(gaps, ddof=1)
+        assert difference.standard_error == pytest.approx(error, rel=1e-6), difference.metric
 
 
 def test_differences_cover_zero_between_equals() -> None:

@@ -378,6 +378,17 @@ def test_refusals() -> None:
     }.items():
         with pytest.raises(InputError, match=words):
             refused()
+    fewer = Scores(logits=p.logits[:, :2])
+    other = Monitor()
+    other.update(fewer)
+    for words, refused in {
+        "scores must have 4 classes": lambda: Monitor(p).update(fewer),
+        "other must have watched 4 classes": lambda: Monitor(p).merge(other),
+    }.items():
+        with pytest.raises(InputError, match=words):
+            refused()
+    assert Monitor().merge(other).num_classes == 2
+    Monitor(p).update(Confidences(confidence=[0.9], correct=[True]))  # of any number of classes
     assert "0 samples, 0 labels" in str(Monitor().report())
     single = Monitor(p.take([0]))
     single.update(Scores(logits=p.logits[:1]))
@@ -428,7 +439,9 @@ def test_the_command_applies_a_calibrator(tmp_path: Path) -> None:
 
 
 def test_the_command_refuses(tmp_path: Path) -> None:
-    logits(50, 0).save(tmp_path / "p.npz")
+    p = logits(50, 0)
+    p.save(tmp_path / "p.npz")
+    Predictions(logits=p.logits[:, :2], labels=p.labels % 2).save(tmp_path / "two.npz")
     watched().save(tmp_path / "m.json")
     (tmp_path / "bad.json").write_text("{}")
     used = tmp_path / "p.npz"
@@ -442,6 +455,11 @@ def test_the_command_refuses(tmp_path: Path) -> None:
         "--alpha is set when a monitor starts": ("--state", tmp_path / "m.json", "--alpha", 0.1),
         "bad.json must be the state of a monitor": (used, "--state", tmp_path / "bad.json"),
         "alpha must lie strictly": (used, "--alpha", 3),
+        "scores must have 4 classes, as those before; got 2": (
+            tmp_path / "two.npz",
+            "--state",
+            tmp_path / "m.json",
+        ),
         "no such file": (tmp_path / "absent.npz",),
         "absent.json": (used, "--load", tmp_path / "absent.json"),
     }.items():

@@ -110,6 +110,8 @@ class Monitor:
     sums: ConfidenceSums = field(default_factory=ConfidenceSums, init=False)
     labelled: Labelled = field(default_factory=Labelled, init=False)
     process: EProcess = field(init=False)
+    # Of the scores seen first; confidences alone have none.
+    num_classes: int | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         check_fraction("alpha", self.alpha, example=0.05)
@@ -117,7 +119,9 @@ class Monitor:
             rule, advice = "must be a number from 0 to below 1", "Try tolerance=0.02."
             raise refuse("tolerance", rule, f"got {self.tolerance!r}", advice)
         if self.reference is not None and not isinstance(self.reference, Reference):
-            self.reference = Reference.of(_checked("reference", self.reference))
+            given = _checked("reference", self.reference)
+            self._check_classes("reference", given)
+            self.reference = Reference.of(given)
         self.process = EProcess(float(self.alpha), float(self.tolerance))
 
     def update(self, p: Watched, *, counted: bool = False) -> None:
@@ -133,6 +137,7 @@ class Monitor:
         if counted and not labels:
             rule, advice = "needs labels", "Add scores without labels once."
             raise refuse("counted", rule, "got scores alone", advice)
+        self._check_classes("scores", p)
         if not counted:
             self.sums.add(p.confidence, p.odds_against)
         if isinstance(p, Predictions | Confidences):
@@ -140,6 +145,15 @@ class Monitor:
                 self.process.update(-np.log(p.odds_against), p.correct)
             self.labelled.count += len(p)
             self.labelled.correct += int(p.correct.sum())
+
+    def _check_classes(self, name: str, p: Watched) -> None:
+        """Refuse scores of another number of classes: they are of another model."""
+        if not isinstance(p, Scores):
+            return
+        if self.num_classes is not None and p.num_classes != self.num_classes:
+            rule = f"must have {self.num_classes} classes, as those before"
+            raise refuse(name, rule, f"got {p.num_classes}", "Start a monitor for each model.")
+        self.num_classes = p.num_classes
 
     def merge(self, other: Monitor) -> Monitor:
         """Add the unlabelled samples of another monitor, and return this one.
@@ -153,6 +167,10 @@ class Monitor:
                 "Update one monitor with all labels, in order.",
             )
             raise refuse("other", rule, f"got {other.labelled.count:,} labels", advice)
+        if None not in (known := {self.num_classes, other.num_classes}) and len(known) > 1:
+            rule = f"must have watched {self.num_classes} classes"
+            raise refuse("other", rule, f"got {other.num_classes}", "Merge monitors of one model.")
+        self.num_classes = self.num_classes or other.num_classes
         self.sums.merge(other.sums)
         return self
 

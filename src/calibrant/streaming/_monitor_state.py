@@ -33,6 +33,7 @@ def write_monitor(monitor: Monitor, path: str | Path) -> None:
         "package": __version__,
         "alpha": monitor.alpha,
         "tolerance": monitor.tolerance,
+        "num_classes": monitor.num_classes,
         "reference": None if known is None else _reference_data(known),
         "sums": _sums_data(monitor.sums),
         "labels": monitor.labelled.count,
@@ -82,11 +83,14 @@ def read_monitor(path: str | Path) -> Monitor:
 def _monitor_of(data: Any) -> Monitor:
     _expect(isinstance(data, dict) and data.get("schema") == MONITOR_SCHEMA, "the schema differs")
     _expect(data["version"] == MONITOR_VERSION, f"the version is {data['version']!r}, not 1")
-    names = "schema version package alpha tolerance reference sums labels correct log_capital"
-    wanted = {*names.split(), "largest", "alarm_at", "refuted_at"}
+    names = "schema version package alpha tolerance num_classes reference sums labels correct"
+    wanted = {*names.split(), "log_capital", "largest", "alarm_at", "refuted_at"}
     _expect(set(data) == wanted, "fields are missing or unknown")
     known = None if data["reference"] is None else _reference_of(data["reference"])
     monitor = Monitor(known, alpha=data["alpha"], tolerance=data["tolerance"])
+    if data["num_classes"] is not None:
+        monitor.num_classes = _count(data["num_classes"])
+        _expect(monitor.num_classes > 1, "there are fewer than two classes")
     monitor.sums = _sums_of(data["sums"])
     count = _count(data["labels"])
     monitor.labelled = Labelled(count, _count(data["correct"], most=count))
