@@ -13,7 +13,18 @@ from setuptools import Extension, setup
 FLAGS = ["-O3", "-std=gnu99", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-math-errno"]
 FLAGS += ["-fno-trapping-math"]
 FOLDER = "src/calibrant/_core"
-PARTS = ("sweeps", "few", "streams", "tables", "draws", "ranks", "simulated", "clusters")
+PARTS = (
+    "sweeps",
+    "few",
+    "streams",
+    "tables",
+    "draws",
+    "ranks",
+    "simulated",
+    "clusters",
+    "affine",
+    "fits",
+)
 
 
 def long_description() -> str:

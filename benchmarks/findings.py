@@ -18,8 +18,8 @@ import verdicts
 from calibrant.papers import CLAIMS
 from calibrant.results import compare_runs
 from common import markdown
-from learning import DEVELOPMENT
 from evidence import FOLDER, KINDS, NAMES, NATURAL, Values, judged_networks, spread, values_of
+from learning import DEVELOPMENT
 
 CORRUPTED = [f"generated/{kind}/{level}" for kind in KINDS for level in range(1, 6)]
 CE = "cross_entropy"
@@ -234,8 +234,8 @@ def advice() -> str:
         [
             "a trained network, thousands of labelled samples",
             "–",
-            "`auto`; of single methods `structured_matrix` up to about a hundred classes, otherwise "
-            "`structured_vector`",
+            "`auto`; of single methods `structured_matrix` up to about a hundred classes, "
+            "otherwise `structured_vector`",
             f"NLL of `auto` minus `temperature`, fitted to 5,000 samples: {many.shown(4)} on "
             f"{many.count} networks; minus `structured_matrix`: {single.shown(4)}. NLL of "
             f"`structured_matrix` minus `temperature`: {matrix.shown(4)} on {matrix.count} "

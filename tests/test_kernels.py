@@ -18,6 +18,7 @@ from calibrant._core.compiled import compiled_rows
 from calibrant._core.compiled_draws import draw_labels
 from calibrant._core.row_sweeps import RowSummary
 from calibrant.calibrators import TemperatureScaling
+from calibrant.calibrators._affine_problem import Problem, row_losses
 from calibrant.inference import _classwise
 from calibrant.inference._resampling import STRENGTHS
 from calibrant.metrics._binning import width_index
@@ -92,7 +93,15 @@ def test_columns_agree_with_the_reference() -> None:
 def test_odds_keep_their_digits() -> None:
     """The contract: 3e-7 relative down to 1e-300, also where equal terms round alike."""
     rng = np.random.default_rng(0)
-    for classes, step in ((9, 600), (32, 600), (32, 0), (40, 600), (1000, 600), (1000, 1), (5000, 0)):
+    for classes, step in (
+        (9, 600),
+        (32, 600),
+        (32, 0),
+        (40, 600),
+        (1000, 600),
+        (1000, 1),
+        (5000, 0),
+    ):
         z = (rng.standard_normal((60, classes)) * 3).astype(np.float32)
         z[30:] = np.round(z[30:])
         z[:, 0] = z.max(axis=1) + rng.uniform(0, step, 60)
@@ -234,6 +243,33 @@ def test_sums_by_cluster_are_those_of_the_reference() -> None:
             assert (mine == theirs).all()
         assert found["c"][0][:-1, 0].sum() == n
         assert found["c"][0][-1, 0] == np.isinf(loss).sum()
+
+
+@needs_extension
+def test_sums_of_vector_scaling_agree_with_the_reference() -> None:
+    """Any number of classes and precision, large logits, negative scales, rows that weigh 0."""
+    rng = np.random.default_rng(7)
+    for classes in (2, 3, 8, 19, 100, 1000):
+        for dtype in ("float32", "float64", "float16"):
+            for on in ("logits", "log_probs"):
+                z, labels = draw(150, classes, spread=8, dtype=dtype)
+                z[0] *= 50
+                p = Predictions(logits=z, labels=labels)
+                weights = rng.integers(0, 3, 150).astype(float)
+                problem = Problem(p, weights, 0.7, on, dense=False)
+                theta = rng.normal(0, 1.5, 2 * classes)
+                with kernel("numpy"):
+                    expected = problem.gradient(theta), row_losses(problem, theta)
+                with kernel("c"):
+                    found = problem.gradient(theta), row_losses(problem, theta)
+                    assert problem.compiled is not None
+                for mine, theirs in zip(found, expected, strict=True):
+                    scale = np.abs(theirs).max()
+                    np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12 * scale)
+    z[3, 1] = -np.inf  # 0 times minus infinity: left to NumPy
+    assert (
+        Problem(Predictions(logits=z, labels=labels), None, 1.0, on, dense=False).compiled is None
+    )
 
 
 @needs_extension
@@ -393,12 +429,36 @@ def test_what_the_extension_refuses() -> None:
             BUILT.add_by_odds(np.ones(5), *given[:2], 512, 14, 52, *given[2:])
     with pytest.raises(ValueError, match="drop"):
         BUILT.add_by_odds(np.ones(5), np.zeros(5), right, 512, 32, 52, table, table, table)
+    logits, two, five = np.zeros((5, 2)), np.zeros(2), np.zeros(5)
+    fine = [logits, five, two, two, five, two.copy(), two.copy()]
+    assert BUILT.affine(*fine) == -1
+    for place, wrong in (
+        (0, logits.astype(np.float16)),
+        (0, np.zeros((5, 4))[:, ::2]),
+        (0, five),
+        (1, two),
+        (2, five),
+        (3, two.astype(np.float32)),
+        (4, two),
+        (5, five),
+        (6, None),
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            BUILT.affine(*fine[:place], wrong, *fine[place + 1 :])
+    for labels, losses in ((None, five), (np.full(5, 2), five), (np.zeros(5, int), two)):
+        with pytest.raises(ValueError, match="must"):
+            BUILT.affine_losses(*fine[:4], labels, losses)
     rows = (np.zeros(5, int), np.zeros(5, int), right, *np.zeros((4, 5)))
     sizes = (2, 3, 4, 0, 2, 1, 20, 9.0)
     sums = np.zeros(12, dtype=np.int64)
     assert BUILT.add_by_cluster(*rows, *sizes, sums) == -1
     assert sums[0] + sums[1] == 5
-    for place, wrong in ((0, np.ones(5, int)), (1, np.full(5, 6)), (1, np.full(5, -1)), (2, rows[3])):
+    for place, wrong in (
+        (0, np.ones(5, int)),
+        (1, np.full(5, 6)),
+        (1, np.full(5, -1)),
+        (2, rows[3]),
+    ):
         with pytest.raises(ValueError, match="must"):
             BUILT.add_by_cluster(*rows[:place], wrong, *rows[place + 1 :], *sizes, sums)
     for place in (0, 1, 2, 4, 5, 6):

@@ -102,6 +102,12 @@ typedef struct {
     double *log_total, *mean, *variance;
 } Tempered;
 
+/* Of an affine map of the logits; the last five have room for whole vectors. */
+typedef struct {
+    const double *shift, *weight;
+    double *scale, *bias, *slope, *offset, *room;
+} Affine;
+
 static inline Columns spare_columns(Eight *e)
 {
     Columns c = {NULL, NULL, e->spare[0], e->spare[1], e->spare[2], e->spare[3], e->spare[4],
@@ -276,6 +282,7 @@ static inline int bits_of_lanes(const int32_t *lanes, int64_t any)
 #define VB 16
 #include "_rows_sweeps.h"
 #include "_rows_few.h"
+#include "_rows_affine.h"
 #include "_rows_streams.h"
 #include "_rows_tables.h"
 #undef NAME
@@ -307,6 +314,7 @@ static inline int bits_of_lanes(const int32_t *lanes, int64_t any)
 #define VB 32
 #include "_rows_sweeps.h"
 #include "_rows_few.h"
+#include "_rows_affine.h"
 #include "_rows_streams.h"
 #include "_rows_tables.h"
 #undef NAME
@@ -337,6 +345,7 @@ static inline int bits_of_lanes(const int32_t *lanes, int64_t any)
 #define VB 64
 #include "_rows_sweeps.h"
 #include "_rows_few.h"
+#include "_rows_affine.h"
 #include "_rows_streams.h"
 #include "_rows_tables.h"
 #undef NAME
@@ -942,6 +951,7 @@ static PyObject *rows_width_bins(PyObject *self, PyObject *args)
 
 #include "_rows_simulated.h"
 #include "_rows_clusters.h"
+#include "_rows_fits.h"
 
 static const char *const LEVELS[] = {"baseline", "avx2", "avx512"};
 
@@ -977,6 +987,8 @@ static PyMethodDef methods[] = {
     {"add_by_width", rows_add_by_width, METH_VARARGS, add_by_width_doc},
     {"add_by_odds", rows_add_by_odds, METH_VARARGS, add_by_odds_doc},
     {"add_by_cluster", rows_add_by_cluster, METH_VARARGS, add_by_cluster_doc},
+    {"affine", rows_affine, METH_VARARGS, affine_doc},
+    {"affine_losses", rows_affine_losses, METH_VARARGS, affine_losses_doc},
     {"exact_sum", rows_exact_sum, METH_VARARGS, exact_sum_doc},
     {"draw_labels", rows_draw_labels, METH_VARARGS, draw_labels_doc},
     {"rank_sums", rows_rank_sums, METH_VARARGS, rank_sums_doc},

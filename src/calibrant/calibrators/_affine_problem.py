@@ -22,6 +22,7 @@ from calibrant._core.arrays import (
 from calibrant._core.checks import (
     ConvergenceError,
 )
+from calibrant._core.compiled import compiled_rows
 from calibrant.calibrators._affine_blocks import Blocks, Root
 from calibrant.calibrators._descent import Product, descend, newton
 from calibrant.calibrators._ops import NumpyOps
@@ -162,9 +163,14 @@ class Problem:
 
     def _sums(self, theta: Float64, *, curvature: bool) -> list[Float64]:
         d, b = self.split(theta)
-        parts = over_chunks(
-            lambda slices: self._sweep(slices, d, b, curvature=curvature), *self.p.scores.shape
-        )
+        compiled = None if curvature else self.compiled
+
+        def work(slices: Iterator[slice]) -> list[Float64]:
+            if compiled is not None:
+                return self._compiled_sweep(compiled, slices, d, b)
+            return self._sweep(slices, d, b, curvature=curvature)
+
+        parts = over_chunks(work, *self.p.scores.shape)
         slope, offset, *rest = (np.sum(column, axis=0) for column in zip(*parts, strict=True))
         sums, count = self.label_sums
         return [np.concatenate([np.ravel(self.beta * slope - sums), offset - count]), *rest]
@@ -210,6 +216,27 @@ class Problem:
                 e *= f
                 slope += _weighted(r, e)
         return [slope, offset, square, cross, plain] if curvature else [slope, offset]
+
+    @property
+    def compiled(self) -> Any | None:
+        """The extension, where it has sums of this problem: a diagonal D, finite logits."""
+        return None if self.dense or self.impossible else compiled_rows()
+
+    def affine_arguments(self, part: slice, d: Float64, b: Float64) -> tuple[Any, ...]:
+        """What the extension takes: logits of some rows, in their own precision, and the map."""
+        floats = self.p.kind == "logits" and self.p.scores.dtype in (np.float32, np.float64)
+        z = logit_chunk(self.p, part, self.p.scores.dtype if floats else self.dtype)
+        return z, self.shift[part], self.beta * (1 + d), np.ascontiguousarray(b)
+
+    def _compiled_sweep(
+        self, compiled: Any, slices: Iterator[slice], d: Float64, b: Float64
+    ) -> list[Float64]:
+        """The same sums in one pass, of a diagonal D; rows that weigh 0 cost nothing."""
+        slope, offset = np.zeros(len(d)), np.zeros(len(b))
+        for part in slices:
+            given = self.affine_arguments(part, d, b)
+            compiled.affine(*given, self.weight[part], slope, offset)
+        return [slope, offset]
 
     def penalties(self, penalty: Penalty) -> Float64:
         """The factor of each squared entry of theta."""
@@ -336,10 +363,14 @@ def row_losses(problem: Problem, theta: Float64) -> Float64:
     """NLL of each row."""
     d, b = problem.split(theta)
     out = np.empty(problem.p.num_samples)
-    labels = problem.p.labels
+    labels, compiled = problem.p.labels, problem.compiled
 
     def work(slices: Iterator[slice]) -> None:
         for rows in slices:
+            if compiled is not None:
+                given = problem.affine_arguments(rows, d, b)
+                compiled.affine_losses(*given, labels[rows], out[rows])
+                continue
             f = problem.beta * problem.shifted(rows).astype(np.float64)
             u = (f + f @ d.T if problem.dense else f * (1 + d)) + b
             out[rows] = -NumpyOps.log_softmax(u)[np.arange(len(u)), labels[rows]]
