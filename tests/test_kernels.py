@@ -429,43 +429,6 @@ def test_what_the_extension_refuses() -> None:
             BUILT.add_by_odds(np.ones(5), *given[:2], 512, 14, 52, *given[2:])
     with pytest.raises(ValueError, match="drop"):
         BUILT.add_by_odds(np.ones(5), np.zeros(5), right, 512, 32, 52, table, table, table)
-    logits, two, five = np.zeros((5, 2)), np.zeros(2), np.zeros(5)
-    fine = [logits, five, two, two, five, two.copy(), two.copy()]
-    assert BUILT.affine(*fine) == -1
-    for place, wrong in (
-        (0, logits.astype(np.float16)),
-        (0, np.zeros((5, 4))[:, ::2]),
-        (0, five),
-        (1, two),
-        (2, five),
-        (3, two.astype(np.float32)),
-        (4, two),
-        (5, five),
-        (6, None),
-    ):
-        with pytest.raises((ValueError, TypeError)):
-            BUILT.affine(*fine[:place], wrong, *fine[place + 1 :])
-    for labels, losses in ((None, five), (np.full(5, 2), five), (np.zeros(5, int), two)):
-        with pytest.raises(ValueError, match="must"):
-            BUILT.affine_losses(*fine[:4], labels, losses)
-    rows = (np.zeros(5, int), np.zeros(5, int), right, *np.zeros((4, 5)))
-    sizes = (2, 3, 4, 0, 2, 1, 20, 9.0)
-    sums = np.zeros(12, dtype=np.int64)
-    assert BUILT.add_by_cluster(*rows, *sizes, sums) == -1
-    assert sums[0] + sums[1] == 5
-    for place, wrong in (
-        (0, np.ones(5, int)),
-        (1, np.full(5, 6)),
-        (1, np.full(5, -1)),
-        (2, rows[3]),
-    ):
-        with pytest.raises(ValueError, match="must"):
-            BUILT.add_by_cluster(*rows[:place], wrong, *rows[place + 1 :], *sizes, sums)
-    for place in (0, 1, 2, 4, 5, 6):
-        with pytest.raises(ValueError, match="sizes above 0"):
-            BUILT.add_by_cluster(*rows, *sizes[:place], 0, *sizes[place + 1 :], sums)
-    with pytest.raises(ValueError, match="table must be"):
-        BUILT.add_by_cluster(*rows, *sizes, sums[:11])
     with pytest.raises(ValueError, match="two entries"):
         BUILT.add_by_width(np.zeros(5), right, 61, table, table, table)
     for column, sums in ((np.zeros(3), np.zeros(3, np.int64)), (np.zeros((3, 1)), table[:2])):
@@ -506,6 +469,49 @@ def test_what_the_extension_refuses() -> None:
     broadcast = np.broadcast_to(np.float32(1), (6, 5))
     assert BUILT.check_logits(broadcast, None, None) == -1
     assert BUILT.check_logits(np.zeros((6, 5), np.float32)[::-1, ::-1], None, None) == -1
+
+
+@needs_extension
+def test_what_fits_and_clusters_refuse() -> None:
+    assert BUILT is not None
+    correct = np.zeros(5, dtype=bool)
+    logits, two, five = np.zeros((5, 2)), np.zeros(2), np.zeros(5)
+    fine = [logits, five, two, two, five, two.copy(), two.copy()]
+    assert BUILT.affine(*fine) == -1
+    for place, wrong in (
+        (0, logits.astype(np.float16)),
+        (0, np.zeros((5, 4))[:, ::2]),
+        (0, five),
+        (1, two),
+        (2, five),
+        (3, two.astype(np.float32)),
+        (4, two),
+        (5, five),
+        (6, None),
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            BUILT.affine(*fine[:place], wrong, *fine[place + 1 :])
+    for labels, losses in ((None, five), (np.full(5, 2), five), (np.zeros(5, int), two)):
+        with pytest.raises(ValueError, match="must"):
+            BUILT.affine_losses(*fine[:4], labels, losses)
+    rows = (np.zeros(5, int), np.zeros(5, int), correct, *np.zeros((4, 5)))
+    sizes = (2, 3, 4, 0, 2, 1, 20, 9.0)
+    sums = np.zeros(12, dtype=np.int64)
+    assert BUILT.add_by_cluster(*rows, *sizes, sums) == -1
+    assert sums[0] + sums[1] == 5
+    for place, wrong in (
+        (0, np.ones(5, int)),
+        (1, np.full(5, 6)),
+        (1, np.full(5, -1)),
+        (2, rows[3]),
+    ):
+        with pytest.raises(ValueError, match="must"):
+            BUILT.add_by_cluster(*rows[:place], wrong, *rows[place + 1 :], *sizes, sums)
+    for place in (0, 1, 2, 4, 5, 6):
+        with pytest.raises(ValueError, match="sizes above 0"):
+            BUILT.add_by_cluster(*rows, *sizes[:place], 0, *sizes[place + 1 :], sums)
+    with pytest.raises(ValueError, match="table must be"):
+        BUILT.add_by_cluster(*rows, *sizes, sums[:11])
 
 
 def test_choice_of_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,8 +161,8 @@ def _ranking_spread(p: Predictions | Confidences, units: int) -> float:
     """How much wider differences of ranking metrics spread than over resamples.
 
     With m right or wrong answers, whichever are fewer, resamples repeat some of them, and a curve
-    over so few steps varies less than one over as many others. By simulation (in
-    benchmarks/false_alarms.py, on seeds of its own) the variance is short by up to the share 10 / m.
+    over so few steps varies less than one over as many others. By simulation
+    (benchmarks/false_alarms.py) the variance is short by up to the share 10 / m.
     """
     right = float(p.correct.mean())
     scarce = min(right, 1 - right) * units
