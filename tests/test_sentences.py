@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from benchmarks import coverage_tables
 from scipy import stats
 
 from calibrant import InputError, Predictions, data, load, losses, metrics
@@ -61,7 +62,8 @@ WRITTEN = [
     ("intervals.md", f"produces them one time in {1 / 0.8**12:.0f}"),
     ("intervals.md", f"give p = {100 * MCNEMAR:.1f} %; the normal approximation gives"),
     ("intervals.md", f"the normal approximation gives {100 * NORMAL:.1f} %"),
-    ("intervals.md", f"The standard error of 300 data sets is {error(0.95, 300):.1f} points"),
+    ("intervals.md", f"standard error is {error(0.95, 200):.1f} points at 95 % with 200 data sets"),
+    ("intervals.md", f"and {error(0.05, 300):.1f} points at 5 % with 300"),
     ("intervals.md", f"The standard error of 60 simulations is {error(0.95, 60):.1f} points"),
     ("intervals.md", f"of 40 it is {error(0.95, 40):.1f}"),
     ("intervals.md", f"The bounds are widened by {100 * (SHAPE_UNCERTAINTY - 1):.0f} %"),
@@ -142,17 +144,49 @@ def test_how_often_tests_of_calibration_reject(noise: dict[str, tuple[int, float
     )
 
 
-def test_false_alarms_of_compare_with_large_clusters() -> None:
-    """The page warns of smooth ECE exactly if it is told apart too often beyond chance."""
-    text = (ROOT / "evidence" / "coverage" / "clusters.txt").read_text(encoding="utf-8")
-    [(count, share)] = re.findall(
-        r"^# (\d+) simulations.*\nfalse alarms: 200 clusters of 100 ident.*smooth_ece ([\d.]+)",
-        text,
-        re.MULTILINE,
-    )
-    alarms = round(float(share) / 100 * int(count))
-    warned = "differences of smooth ECE between models with large clusters of identical rows are"
-    assert (stats.binom.sf(alarms - 1, int(count), 0.05) < 0.01) == (warned in page("intervals.md"))
+def test_clusters_raise_no_false_alarms() -> None:
+    """In no design is a metric of equal models told apart too often beyond chance."""
+    found = {
+        (name, metric): (count, share)
+        for (kind, name), (count, shares) in coverage_tables._cluster_designs().items()
+        for metric, share in shares.items()
+        if kind == "false alarms"
+    }
+    assert len(found) == 20
+    for case, (count, share) in found.items():
+        alarms = round(share / 100 * count)
+        assert stats.binom.sf(alarms - 1, count, 0.05) > 0.01, case
+    assert "Outside 92 to 98 %: none." in page("intervals.md")
+
+
+def test_false_alarms_of_comparisons() -> None:
+    """What is said of all populations together, and of single ones."""
+    null = [r for r in coverage_tables.compared() if not r["population"].startswith("power")]
+    together: dict[tuple[str, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for row in null:
+        sums = together[row["metric"], row["size"], row["models"]]
+        sums[0] += int(row["tables"])
+        sums[1] += int(row["tables"]) * float(row["test"]) / 100
+    text = page("intervals.md")
+    above = {}
+    for case, (tables, alarms) in together.items():
+        share = 100 * alarms / tables
+        # As the table has it: with one more alarm, and one more table without.
+        spread = 100 * math.sqrt((alarms + 1) * (tables - alarms + 1) / (tables + 2) ** 3)
+        assert share - spread < 7, case
+        if share > 7.05:
+            above[case] = f"{share:.1f} ± {spread:.1f} %"
+    assert list(above) == [("nll", "1000", "2")]
+    assert f"NLL at N = 1,000 with two models is at {above['nll', '1000', '2']}" in text
+    tables = {
+        name: sum(int(row["tables"]) for row in null if row["metric"] == name)
+        for name in ("sweep_ece", "kde_ece")
+    }
+    said = f"Sweep ECE has {tables['sweep_ece']} tables and KDE ECE {tables['kde_ece']}, at N = 300"
+    assert said in text
+    for row in null:
+        if row["metric"] in tables:
+            assert (row["size"], row["models"]) == ("300", "2")
 
 
 def test_a_gate_on_the_value_fails_half_of_perfect_models() -> None:
