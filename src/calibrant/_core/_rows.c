@@ -505,6 +505,19 @@ static PyObject *done(Held *held, Scores *s, int fine, int64_t answer)
     return fine ? PyLong_FromLongLong((long long)answer) : NULL;
 }
 
+/* Buffers and scores of one call; `done` lets go of them. */
+#define HELD_WHILE_CALLED \
+    Held store = {.count = 0}, *held = &store; \
+    Scores scores = {0}, *s = &scores; \
+    (void)self
+/* Other threads of the interpreter run meanwhile. */
+#define UNLOCKED(...) \
+    do { \
+        Py_BEGIN_ALLOW_THREADS \
+        __VA_ARGS__; \
+        Py_END_ALLOW_THREADS \
+    } while (0)
+
 /* --- what Python calls ----------------------------------------------------------------------- */
 
 static int tables(Held *held, PyObject **given, const Scores *s, long long bins, Table *t)
@@ -542,8 +555,7 @@ PyDoc_STRVAR(logits_doc,
 
 static PyObject *rows_logits(PyObject *self, PyObject *args)
 {
-    Held store = {.count = 0}, *held = &store;
-    Scores scores = {0}, *s = &scores;
+    HELD_WHILE_CALLED;
     Columns out;
     Table t;
     PyObject *matrix_, *labels_, *second_, *o[8], *tables_[3];
@@ -551,7 +563,6 @@ static PyObject *rows_logits(PyObject *self, PyObject *args)
     const double *second = NULL;
     long long bins;
     int64_t bad = -1;
-    (void)self;
     if (!PyArg_ParseTuple(args, "OOOOOOOOOOOLOOO", &matrix_, &labels_, &second_, o, o + 1, o + 2,
                           o + 3, o + 4, o + 5, o + 6, o + 7, &bins, tables_, tables_ + 1,
                           tables_ + 2))
@@ -564,9 +575,7 @@ static PyObject *rows_logits(PyObject *self, PyObject *args)
     if (fine && bins)
         fine = labels ? tables(held, tables_, s, bins, &t) : missing_labels();
     if (fine) {
-        Py_BEGIN_ALLOW_THREADS
-        bad = sweep_logits(s, labels, second, &out, bins ? &t : NULL);
-        Py_END_ALLOW_THREADS
+        UNLOCKED(bad = sweep_logits(s, labels, second, &out, bins ? &t : NULL));
     }
     return done(held, s, fine, bad);
 }
@@ -576,12 +585,10 @@ PyDoc_STRVAR(check_logits_doc, "check_logits(scores, predicted, second): first b
 
 static PyObject *rows_check_logits(PyObject *self, PyObject *args)
 {
-    Held store = {.count = 0}, *held = &store;
-    Scores scores = {0}, *s = &scores;
+    HELD_WHILE_CALLED;
     PyObject *matrix_, *predicted_, *second_;
     int64_t *predicted = NULL, bad = -1;
     double *second = NULL;
-    (void)self;
     if (!PyArg_ParseTuple(args, "OOO", &matrix_, &predicted_, &second_))
         return NULL;
     int fine = matrix(held, matrix_, s, 0);
@@ -602,12 +609,10 @@ PyDoc_STRVAR(check_probs_doc, "check_probs(scores, sums, predicted): first bad r
 
 static PyObject *rows_check_probs(PyObject *self, PyObject *args)
 {
-    Held store = {.count = 0}, *held = &store;
-    Scores scores = {0}, *s = &scores;
+    HELD_WHILE_CALLED;
     PyObject *matrix_, *sums_, *predicted_;
     double *sums = NULL;
     int64_t *predicted = NULL, bad = -1;
-    (void)self;
     if (!PyArg_ParseTuple(args, "OOO", &matrix_, &sums_, &predicted_))
         return NULL;
     int fine = matrix(held, matrix_, s, 0) && (sums = DOUBLES(sums_, "sums", 1)) &&
@@ -626,13 +631,11 @@ PyDoc_STRVAR(probs_doc, "probs(scores, total, labels, *columns): fill the column
 
 static PyObject *rows_probs(PyObject *self, PyObject *args)
 {
-    Held store = {.count = 0}, *held = &store;
-    Scores scores = {0}, *s = &scores;
+    HELD_WHILE_CALLED;
     Columns out;
     PyObject *matrix_, *total_, *labels_, *o[8];
     const int64_t *labels;
     const double *total = NULL;
-    (void)self;
     if (!PyArg_ParseTuple(args, "OOOOOOOOOOO", &matrix_, &total_, &labels_, o, o + 1, o + 2, o + 3,
                           o + 4, o + 5, o + 6, o + 7))
         return NULL;
@@ -656,13 +659,11 @@ PyDoc_STRVAR(cells_doc,
 
 static PyObject *rows_cells(PyObject *self, PyObject *args)
 {
-    Held store = {.count = 0}, *held = &store;
-    Scores scores = {0}, *s = &scores;
+    HELD_WHILE_CALLED;
     PyObject *matrix_, *total_, *o[4], *tables_[3];
     Known known = {0};
     Table t;
     long long bins;
-    (void)self;
     if (!PyArg_ParseTuple(args, "OOOOOOLOOO", &matrix_, &total_, o, o + 1, o + 2, o + 3, &bins,
                           tables_, tables_ + 1, tables_ + 2))
         return NULL;
@@ -691,14 +692,12 @@ PyDoc_STRVAR(tempered_doc, "tempered(scores, top, beta, exact, log_total, mean, 
 
 static PyObject *rows_tempered(PyObject *self, PyObject *args)
 {
-    Held store = {.count = 0}, *held = &store;
-    Scores scores = {0}, *s = &scores;
+    HELD_WHILE_CALLED;
     PyObject *matrix_, *top_, *o[3];
     const double *top = NULL;
     Tempered out;
     double beta;
     int exact;
-    (void)self;
     if (!PyArg_ParseTuple(args, "OOdpOOO", &matrix_, &top_, &beta, &exact, o, o + 1, o + 2))
         return NULL;
     int fine = matrix(held, matrix_, s, 0) && (top = DOUBLES(top_, "top", 0)) &&
@@ -745,23 +744,19 @@ PyDoc_STRVAR(add_by_width_doc,
 
 static PyObject *rows_add_by_width(PyObject *self, PyObject *args)
 {
-    Held store = {.count = 0}, *held = &store;
-    Scores scores = {0}, *s = &scores;
+    HELD_WHILE_CALLED;
     PyObject *o[2], *tables_[3];
     const double *confidence = NULL;
     const uint8_t *correct = NULL;
     Histogram h;
     int bits;
-    (void)self;
     if (!PyArg_ParseTuple(args, "OOiOOO", o, o + 1, &bits, tables_, tables_ + 1, tables_ + 2))
         return NULL;
     int fine = column_rows(o[0], s) && (confidence = DOUBLES(o[0], "confidence", 0)) &&
                (correct = column(held, o[1], "correct", "?", 1, s->rows, 0)) &&
                histogram(held, tables_, bits, &h);
     if (fine) {
-        Py_BEGIN_ALLOW_THREADS
-        add_by_width(&h, s->rows, confidence, correct);
-        Py_END_ALLOW_THREADS
+        UNLOCKED(add_by_width(&h, s->rows, confidence, correct));
     }
     return done(held, s, fine, -1);
 }
@@ -771,14 +766,12 @@ PyDoc_STRVAR(add_by_odds_doc, "add_by_odds(odds, confidence, correct, first, dro
 
 static PyObject *rows_add_by_odds(PyObject *self, PyObject *args)
 {
-    Held store = {.count = 0}, *held = &store;
-    Scores scores = {0}, *s = &scores;
+    HELD_WHILE_CALLED;
     PyObject *o[3], *tables_[3];
     const double *odds = NULL, *confidence = NULL;
     const uint8_t *correct = NULL;
     int first, drop, bits;
     Histogram h;
-    (void)self;
     if (!PyArg_ParseTuple(args, "OOOiiiOOO", o, o + 1, o + 2, &first, &drop, &bits, tables_,
                           tables_ + 1, tables_ + 2))
         return NULL;
@@ -791,9 +784,7 @@ static PyObject *rows_add_by_odds(PyObject *self, PyObject *args)
                (correct = column(held, o[2], "correct", "?", 1, s->rows, 0)) &&
                histogram(held, tables_, bits, &h);
     if (fine) {
-        Py_BEGIN_ALLOW_THREADS
-        add_by_odds(&h, s->rows, odds, confidence, correct, first, drop);
-        Py_END_ALLOW_THREADS
+        UNLOCKED(add_by_odds(&h, s->rows, odds, confidence, correct, first, drop));
     }
     return done(held, s, fine, -1);
 }
@@ -803,12 +794,10 @@ PyDoc_STRVAR(exact_sum_doc,
 
 static PyObject *rows_exact_sum(PyObject *self, PyObject *args)
 {
-    Held store = {.count = 0}, *held = &store;
-    Scores scores = {0}, *s = &scores;
+    HELD_WHILE_CALLED;
     PyObject *column_, *sums_;
     const double *values = NULL;
     int64_t *sums = NULL, whole = 0;
-    (void)self;
     if (!PyArg_ParseTuple(args, "OO", &column_, &sums_))
         return NULL;
     int fine = column_rows(column_, s) && (values = DOUBLES(column_, "column", 0)) &&
@@ -818,9 +807,7 @@ static PyObject *rows_exact_sum(PyObject *self, PyObject *args)
         fine = 0;
     }
     if (fine) {
-        Py_BEGIN_ALLOW_THREADS
-        whole = CALL(exact_sum, values, s->rows, sums);
-        Py_END_ALLOW_THREADS
+        UNLOCKED(whole = CALL(exact_sum, values, s->rows, sums));
     }
     return done(held, s, fine, whole);
 }
@@ -831,12 +818,10 @@ PyDoc_STRVAR(draw_labels_doc,
 
 static PyObject *rows_draw_labels(PyObject *self, PyObject *args)
 {
-    Held store = {.count = 0}, *held = &store;
-    Scores scores = {0}, *s = &scores;
+    HELD_WHILE_CALLED;
     PyObject *o[6];
     long long classes, draws, cells;
     Draws d = {0};
-    (void)self;
     if (!PyArg_ParseTuple(args, "LLLOOOOOO", &classes, &draws, &cells, o, o + 1, o + 2, o + 3,
                           o + 4, o + 5))
         return NULL;
@@ -876,9 +861,7 @@ static PyObject *rows_draw_labels(PyObject *self, PyObject *args)
     }
     if (fine && strengths) {
         g.first = (int32_t *)((char *)s->room + first);
-        Py_BEGIN_ALLOW_THREADS
-        draw_labels(&d, &g, s->room);
-        Py_END_ALLOW_THREADS
+        UNLOCKED(draw_labels(&d, &g, s->room));
     }
     return done(held, s, fine, -1);
 }
@@ -889,14 +872,12 @@ PyDoc_STRVAR(rank_sums_doc,
 
 static PyObject *rows_rank_sums(PyObject *self, PyObject *args)
 {
-    Held store = {.count = 0}, *held = &store;
-    Scores scores = {0}, *s = &scores;
+    HELD_WHILE_CALLED;
     PyObject *o[4];
     const double *count = NULL, *hits = NULL, *table = NULL;
     double recall, *sums = NULL;
     long long resamples;
     const int64_t width = sizeof(Ranks) / sizeof(double);
-    (void)self;
     if (!PyArg_ParseTuple(args, "LOOdOO", &resamples, o, o + 1, &recall, o + 2, o + 3))
         return NULL;
     Py_ssize_t length = PyObject_Size(o[2]);
@@ -925,13 +906,11 @@ PyDoc_STRVAR(width_bins_doc, "width_bins(values, bins, out): the equal-width bin
 
 static PyObject *rows_width_bins(PyObject *self, PyObject *args)
 {
-    Held store = {.count = 0}, *held = &store;
-    Scores scores = {0}, *s = &scores;
+    HELD_WHILE_CALLED;
     PyObject *values_, *out_;
     const double *values = NULL;
     int64_t *out = NULL;
     long long bins;
-    (void)self;
     if (!PyArg_ParseTuple(args, "OLO", &values_, &bins, &out_))
         return NULL;
     int fine = column_rows(values_, s) && (values = DOUBLES(values_, "values", 0)) &&

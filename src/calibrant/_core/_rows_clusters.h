@@ -40,8 +40,7 @@ PyDoc_STRVAR(add_by_cluster_doc,
 
 static PyObject *rows_add_by_cluster(PyObject *self, PyObject *args)
 {
-    Held store = {.count = 0}, *held = &store;
-    Scores scores = {0}, *s = &scores;
+    HELD_WHILE_CALLED;
     PyObject *o[7], *table_;
     const int64_t *code = NULL, *cell = NULL;
     const uint8_t *correct = NULL;
@@ -50,7 +49,6 @@ static PyObject *rows_add_by_cluster(PyObject *self, PyObject *args)
     double largest;
     int64_t *table = NULL;
     int bits;
-    (void)self;
     if (!PyArg_ParseTuple(args, "OOOOOOOLLLLLLidO", o, o + 1, o + 2, o + 3, o + 4, o + 5, o + 6,
                           &coarse, &cells, &per_octave, &first_octave, &octaves, &clusters, &bits,
                           &largest, &table_))
@@ -75,9 +73,7 @@ static PyObject *rows_add_by_cluster(PyObject *self, PyObject *args)
     if (fine) {
         ClusterColumns c = {coarse,   cells, per_octave, first_octave, octaves,
                             clusters, (double)((int64_t)1 << bits), largest};
-        Py_BEGIN_ALLOW_THREADS
-        add_by_cluster(&c, s->rows, code, cell, correct, confidence, losses, table);
-        Py_END_ALLOW_THREADS
+        UNLOCKED(add_by_cluster(&c, s->rows, code, cell, correct, confidence, losses, table));
     }
     return done(held, s, fine, -1);
 }

@@ -33,21 +33,17 @@ PyDoc_STRVAR(affine_doc,
 
 static PyObject *rows_affine(PyObject *self, PyObject *args)
 {
-    Held store = {.count = 0}, *held = &store;
-    Scores scores = {0}, *s = &scores;
+    HELD_WHILE_CALLED;
     PyObject *o[7];
     double *slope = NULL, *offset = NULL;
     Affine a = {0};
-    (void)self;
     if (!PyArg_ParseTuple(args, "OOOOOOO", o, o + 1, o + 2, o + 3, o + 4, o + 5, o + 6))
         return NULL;
     int fine = affine_of(held, o, s, &a) && (a.weight = DOUBLES(o[4], "weight", 0)) &&
                (slope = column(held, o[5], "slope", "d", sizeof(double), s->classes, 1)) &&
                (offset = column(held, o[6], "offset", "d", sizeof(double), s->classes, 1));
     if (fine) {
-        Py_BEGIN_ALLOW_THREADS
-        CALL(affine, s, &a);
-        Py_END_ALLOW_THREADS
+        UNLOCKED(CALL(affine, s, &a));
         for (int64_t k = 0; k < s->classes; k++) {
             slope[k] += a.slope[k];
             offset[k] += a.offset[k];
@@ -62,21 +58,17 @@ PyDoc_STRVAR(affine_losses_doc,
 
 static PyObject *rows_affine_losses(PyObject *self, PyObject *args)
 {
-    Held store = {.count = 0}, *held = &store;
-    Scores scores = {0}, *s = &scores;
+    HELD_WHILE_CALLED;
     PyObject *o[6];
     const int64_t *labels = NULL;
     double *losses = NULL;
     Affine a = {0};
-    (void)self;
     if (!PyArg_ParseTuple(args, "OOOOOO", o, o + 1, o + 2, o + 3, o + 4, o + 5))
         return NULL;
     int fine = affine_of(held, o, s, &a) && (o[4] != Py_None || missing_labels()) &&
                label_column(held, o[4], s, &labels) && (losses = DOUBLES(o[5], "losses", 1));
     if (fine) {
-        Py_BEGIN_ALLOW_THREADS
-        CALL(affine_losses, s, &a, labels, losses);
-        Py_END_ALLOW_THREADS
+        UNLOCKED(CALL(affine_losses, s, &a, labels, losses));
     }
     return done(held, s, fine, -1);
 }

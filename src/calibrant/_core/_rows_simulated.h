@@ -165,12 +165,10 @@ PyDoc_STRVAR(count_draws_doc, "count_draws(drawn, place, weights): add 1 to weig
 
 static PyObject *rows_count_draws(PyObject *self, PyObject *args)
 {
-    Held store = {.count = 0}, *held = &store;
-    Scores scores = {0}, *s = &scores;
+    HELD_WHILE_CALLED;
     PyObject *o[3];
     const int64_t *drawn = NULL, *place = NULL;
     double *weights = NULL;
-    (void)self;
     if (!PyArg_ParseTuple(args, "OOO", o, o + 1, o + 2))
         return NULL;
     Py_ssize_t count = PyObject_Size(o[0]);
@@ -181,9 +179,7 @@ static PyObject *rows_count_draws(PyObject *self, PyObject *args)
                all_below(drawn, count, s->rows, "drawn") &&
                all_below(place, s->rows, s->rows, "place");
     if (fine) {
-        Py_BEGIN_ALLOW_THREADS
-        count_draws(count, drawn, place, weights);
-        Py_END_ALLOW_THREADS
+        UNLOCKED(count_draws(count, drawn, place, weights));
     }
     return done(held, s, fine, -1);
 }
@@ -194,13 +190,11 @@ PyDoc_STRVAR(draw_outcomes_doc,
 
 static PyObject *rows_draw_outcomes(PyObject *self, PyObject *args)
 {
-    Held store = {.count = 0}, *held = &store;
-    Scores scores = {0}, *s = &scores;
+    HELD_WHILE_CALLED;
     PyObject *o[6];
     const int64_t *drawn = NULL;
     const double *lot = NULL, *knots = NULL, *strength = NULL;
     uint8_t *first = NULL, *change = NULL;
-    (void)self;
     if (!PyArg_ParseTuple(args, "OOOOOO", o, o + 1, o + 2, o + 3, o + 4, o + 5))
         return NULL;
     Py_ssize_t size = PyObject_Size(o[2]), strengths = PyObject_Size(o[3]);
@@ -213,9 +207,7 @@ static PyObject *rows_draw_outcomes(PyObject *self, PyObject *args)
                at_least_one(strengths < 255 ? strengths : 0) &&
                all_below(drawn, s->rows, size / 3, "drawn");
     if (fine) {
-        Py_BEGIN_ALLOW_THREADS
-        draw_outcomes(s->rows, drawn, lot, knots, strength, strengths, first, change);
-        Py_END_ALLOW_THREADS
+        UNLOCKED(draw_outcomes(s->rows, drawn, lot, knots, strength, strengths, first, change));
     }
     return done(held, s, fine, -1);
 }
@@ -244,14 +236,12 @@ PyDoc_STRVAR(sum_bins_doc,
 
 static PyObject *rows_sum_bins(PyObject *self, PyObject *args)
 {
-    Held store = {.count = 0}, *held = &store;
-    Scores scores = {0}, *s = &scores;
+    HELD_WHILE_CALLED;
     PyObject *o[4], *bin_, *ranks_, *sums_[3];
     long long resamples, strengths, bins;
     const double *ranks = NULL;
     const int64_t *bin = NULL;
     double *sums[3] = {0};
-    (void)self;
     if (!PyArg_ParseTuple(args, "LLLOOOOOOOOO", &resamples, &strengths, &bins, o, o + 1, o + 2,
                           o + 3, &bin_, &ranks_, sums_, sums_ + 1, sums_ + 2))
         return NULL;
@@ -287,14 +277,12 @@ PyDoc_STRVAR(sum_cells_doc,
 
 static PyObject *rows_sum_cells(PyObject *self, PyObject *args)
 {
-    Held store = {.count = 0}, *held = &store;
-    Scores scores = {0}, *s = &scores;
+    HELD_WHILE_CALLED;
     PyObject *o[4], *left_, *part_, *sums_;
     long long resamples, strengths, cells;
     const int64_t *left = NULL;
     const double *part = NULL;
     double *sums = NULL;
-    (void)self;
     if (!PyArg_ParseTuple(args, "LLLOOOOOOO", &resamples, &strengths, &cells, o, o + 1, o + 2,
                           o + 3, &left_, &part_, &sums_))
         return NULL;
@@ -310,9 +298,7 @@ static PyObject *rows_sum_cells(PyObject *self, PyObject *args)
         fine = 0;
     }
     if (fine) {
-        Py_BEGIN_ALLOW_THREADS
-        sum_cells(&r, cells, left, part, sums, s->room);
-        Py_END_ALLOW_THREADS
+        UNLOCKED(sum_cells(&r, cells, left, part, sums, s->room));
     }
     return done(held, s, fine, -1);
 }
