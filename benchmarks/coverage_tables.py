@@ -281,7 +281,9 @@ def clusters() -> str:
     for (kind, name), (simulations, found) in _cluster_designs().items():
         head = ["clusters", "data sets", *map(shown, found)]
         table = tables.setdefault(kind, [head, ["---"] * len(head)])
-        table.append([name, f"{simulations}", *(f"{round(share, 1):g}" for share in found.values())])
+        table.append(
+            [name, f"{simulations}", *(f"{round(share, 1):g}" for share in found.values())]
+        )
         if kind == "coverage":
             outside += [
                 f"{shown(metric)} with {name}: {round(share, 1):g} %"

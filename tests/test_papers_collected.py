@@ -7,6 +7,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -113,9 +114,13 @@ def test_collected_results_give_the_same_evidence(
     assert after.source == "the collected results of the scale smoke"
     assert before.cells.keys() == after.cells.keys()
     for key, cell in before.cells.items():
-        assert after.cells[key].seeds == cell.seeds, key
+        # Values are written in single precision, and some measures are differences of them.
+        rounded = {seed: float(np.float32(value)) for seed, value in cell.seeds.items()}
+        assert after.cells[key].seeds == pytest.approx(rounded, rel=1e-6, abs=1e-7), key
     for (_, one), (_, two) in zip(judge(before), judge(after), strict=True):
-        assert (one.verdict, one.effect, one.cases) == (two.verdict, two.effect, two.cases)
+        assert (one.verdict, one.cases) == (two.verdict, two.cases)
+        assert (one.effect is None) == (two.effect is None)
+        assert one.effect is None or one.effect == pytest.approx(two.effect, rel=1e-4)
 
 
 def test_scales_are_collected_side_by_side(

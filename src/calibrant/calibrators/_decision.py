@@ -128,9 +128,13 @@ def excess(losses: Any, best: Any) -> tuple[float, float]:
     return float(difference.mean()), float(difference.std() / math.sqrt(len(difference)))
 
 
+def parameters(trial: CandidateTrial) -> int:
+    """Number of fitted numbers; none where nothing was fitted."""
+    unfitted = trial.name == UNCALIBRATED or not trial.calibrator.is_fitted
+    return 0 if unfitted else trial.calibrator.num_parameters()
+
+
 def complexity(trial: CandidateTrial) -> int:
     """Number of parameters, of a blend that of its weights: averaging makes members steadier."""
-    if trial.name == UNCALIBRATED or not trial.calibrator.is_fitted:
-        return 0
     c = trial.calibrator
-    return len(c.used()) if isinstance(c, Blend) else c.num_parameters()
+    return len(c.used()) if isinstance(c, Blend) and c.is_fitted else parameters(trial)

@@ -36,6 +36,7 @@ from calibrant.calibrators._decision import (
     excess,
     is_level,
     mean_loss,
+    parameters,
     simplicity,
     steady_choice,
 )
@@ -260,18 +261,13 @@ def _choose(
             t.calibrator,
             mean_loss(t),
             *behind.get(t.name, (math.nan, math.nan)),
-            _parameters(t),
+            parameters(t),
             verdicts[t.name] + ("" if verdicts[t.name] == MEMBER_ONLY else t.fault),
         )
         for t in trials
     ]
     candidates.sort(key=lambda c: (math.isnan(c.loss), c.loss))
     return Selection(chosen.name, chosen.calibrator, criterion, tuple(candidates), reason)
-
-
-def _parameters(trial: CandidateTrial) -> int:
-    unfitted = trial.name == UNCALIBRATED or not trial.calibrator.is_fitted
-    return 0 if unfitted else trial.calibrator.num_parameters()
 
 
 def _mistakes(p: Predictions | Confidences) -> int:

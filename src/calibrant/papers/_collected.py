@@ -3,6 +3,7 @@
 ``runs.parquet`` has one row per run: its key, its scale and its record as JSON. ``DATA.parquet``
 has the values of a data set, with the columns of every result file. ``derived.parquet`` has what
 the claims need from epochs, learned samples and kept predictions: one row per measure and run.
+Values are in single precision.
 """
 
 from __future__ import annotations
@@ -154,8 +155,24 @@ def collect(out: str | Path, folder: str | Path, *, add: bool = False) -> dict[s
         written[file_of(data)] = of_data.sort_by([(name, "ascending") for name in ORDER])
     for name, table in written.items():
         with replacing(folder / name) as temporary:
-            pq.write_table(table, temporary, compression="zstd", compression_level=19)
+            _write(table, temporary)
     return {name: table.num_rows for name, table in written.items()}
+
+
+def _write(table: pa.Table, path: Path) -> None:
+    """Write a table: values in single precision, byte by byte, which takes a third of the room."""
+    names = table.column_names
+    if "value" in names:
+        rounded = table["value"].cast(pa.float32(), safe=False).cast(pa.float64())
+        table = table.set_column(names.index("value"), "value", rounded)
+    pq.write_table(
+        table,
+        path,
+        compression="zstd",
+        compression_level=19,
+        use_dictionary=[name for name in names if name != "value"],
+        use_byte_stream_split=[name for name in names if name == "value"],
+    )
 
 
 def _finished(out: str | Path, scale: str) -> tuple[dict[str, Run], list[dict[str, Any]]]:
@@ -279,8 +296,8 @@ def _values_of(out: Path, scale: str) -> dict[tuple[str, str, str, str], float]:
     first = _by_question(out, scale)
     key_of = {key: first[_question(run)].key for key, run in _records(out, scale).items()}
     return {
-        (key_of[run], *place): value
-        for (run, *place), value in _all_values(out).items()
+        (key_of[run], part, calibrator, metric): value
+        for (run, part, calibrator, metric), value in _all_values(out).items()
         if run in key_of
     }
 
