@@ -93,11 +93,17 @@ class Values:
         """How many seeds a loss was trained with."""
         return str(len(self.over(loss, "none", ["test"], "nll")))
 
-    def paired(self, a: tuple[str, str], b: tuple[str, str]) -> tuple[list[float], list[float]]:
-        """NLL on the test samples of two pairs of loss and calibrator, for the seeds of both."""
-        one, two = (self.by_seed[*pair, "test", "nll"] for pair in (a, b))
-        seeds = sorted(one.keys() & two.keys())
-        return [one[seed] for seed in seeds], [two[seed] for seed in seeds]
+    @property
+    def shared(self) -> list[int]:
+        """The seeds that every loss was trained with."""
+        plain = [set(self.by_seed[loss, "none", "test", "nll"]) for loss in self.losses]
+        return sorted(set.intersection(*plain))
+
+    def of_shared(self, loss: str, method: str, metric: str) -> list[float]:
+        """Values on the test samples for these seeds; empty where one is missing."""
+        found = self.by_seed.get((loss, method, "test", metric), {})
+        there = all(seed in found for seed in self.shared)
+        return [found[seed] for seed in self.shared] if there else []
 
     def shown(self, loss: str, method: str, metric: str, parts: Sequence[str] = ("test",)) -> str:
         """Mean and half the 95 % interval over seeds, in per cent where the metric is."""
@@ -206,22 +212,22 @@ def pairs() -> str:
         if not (FOLDER / f"{data}.parquet").exists():
             continue
         v = values_of(data)
-        seeds = len(v.over("cross_entropy", "TS", ["test"], "nll"))
         means = {
             (loss, method): summarise_runs(values).mean
             for loss in v.losses
             for method in CALIBRATORS
-            if len(values := v.over(loss, method, ["test"], "nll")) == seeds
+            if (values := v.of_shared(loss, method, "nll"))
         }
-        (loss, method), _ = min(means.items(), key=lambda item: item[1])
-        row = [name, str(seeds), f"{loss}, {method}", v.shown(loss, method, "nll")]
+        best, _ = min(means.items(), key=lambda item: item[1])
+        nll = v.of_shared(*best, "nll")
+        row = [name, f"{len(v.shared)}", ", ".join(best), spread(nll, percent=False)]
         for other in ("none", "TS"):
-            found = compare_runs(*v.paired((loss, method), ("cross_entropy", other)), paired=True)
+            plain = v.of_shared("cross_entropy", other, "nll")
+            found = compare_runs(nll, plain, paired=True)
             sure = "" if math.isnan(found.low) else f" ({found.low:+.3f} to {found.high:+.3f})"
             row.append(f"{found.difference:+.3f}{sure}")
-        row.append(
-            v.shown(loss, method, "accuracy") + " / " + v.shown("cross_entropy", "none", "accuracy")
-        )
+        accuracies = (v.of_shared(*pair, "accuracy") for pair in (best, ("cross_entropy", "none")))
+        row.append(" / ".join(spread(values, percent=True) for values in accuracies))
         rows.append(row)
     head = [
         "data",

@@ -7,6 +7,7 @@ Everything comes from the published tables and from evidence/, so anyone can mak
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from dataclasses import replace
 from functools import lru_cache
 
@@ -164,15 +165,21 @@ def strengths(paper: str) -> str:
     return f"{NOTES[paper]}\n\n{table}"
 
 
+def span(counts: Counter[str]) -> str:
+    """The number of runs of each method: one number, or the least and the most."""
+    least, most = min(counts.values()), max(counts.values())
+    return f"{least}" if least == most else f"{least} to {most}"
+
+
 def findings(paper: str) -> str:
     """What our runs say of the claims, how many there are, and what cannot be said."""
     names = [claim.name for claim in empirical() if claim.paper == paper]
-    seeds: dict[str, set[int]] = {}
+    seeds: dict[str, Counter[str]] = defaultdict(Counter)
     for scale in TRAINED:
         for run in results_at(paper, scale).runs():
             name = f"{Place(run.data, run.model).setting} ({scale})"
-            seeds.setdefault(name, set()).add(run.seed)
-    trained = "; ".join(f"{name}: {len(some)} seeds" for name, some in sorted(seeds.items()))
+            seeds[name][run.name] += 1
+    trained = "; ".join(f"{name}: {span(some)} seeds" for name, some in sorted(seeds.items()))
     words = {name: overall(name) for name in names}
     lists = {word: [n for n in names if words[n] == word] for word in (*WORDS, MIXED)}
     text = [
