@@ -216,7 +216,7 @@ def test_runs_of_one_question_are_one_run() -> None:
             place = (found.key, row["part"], row["calibrator"], row["metric"])
             assert results._values[place] == row["value"], row
     focal = results.runs(place=Place("features/cifar10/cifar10.npz", "mlp"), method="focal")
-    assert len(focal) == 10
+    assert len(focal) == 90
     for metric in ("ece", "auroc", "brier"):
         for calibrator in ("none", "temperature"):
             assert all(results.value(run, metric, calibrator) is not None for run in focal)
