@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from calibrant.metrics import METRICS
 from calibrant.papers import collect
+from calibrant.papers._collected import texts_of
 from calibrant.results import compare_runs, summarise_runs
 from common import DOCS, ROOT, fill, markdown
 
@@ -77,9 +78,11 @@ class Values:
     def __init__(self, data: str) -> None:
         self.by_seed: dict[Place, dict[int, float]] = defaultdict(dict)
         table: pa.Table = pq.read_table(FOLDER / f"{data}.parquet")
-        for row in table.to_pylist():
-            place = row["objective"], row["calibrator"], row["part"], row["metric"]
-            self.by_seed[place][row["seed"]] = row["value"]
+        names = ("objective", "calibrator", "part", "metric")
+        places = zip(*(texts_of(table[name]) for name in names), strict=True)
+        numbers = (table[name].to_numpy().tolist() for name in ("seed", "value"))
+        for place, seed, value in zip(places, *numbers, strict=True):
+            self.by_seed[place][seed] = value
         found = {objective for objective, *_ in self.by_seed}
         self.losses = [loss for loss in LOSSES if loss in found]
 

@@ -376,12 +376,13 @@ def memorised() -> str:
 
 def training_errors(data: str) -> dict[str, float]:
     """Mean training error over seeds by loss, as collected from the records of epochs."""
-    keys = set(pq.read_table(FOLDER / f"{data}.parquet", columns=["run"])["run"].to_pylist())
+    runs = pq.read_table(FOLDER / f"{data}.parquet", columns=["run"])["run"]
+    keys = set(runs.unique().to_pylist())
     found: dict[str, list[float]] = defaultdict(list)
-    for row in pq.read_table(FOLDER / "derived.parquet").to_pylist():
+    errors = pq.read_table(FOLDER / "derived.parquet", filters=[("metric", "==", "train_error")])
+    for row in errors.to_pylist():
         # The error of mixup is that on mixed samples, and says nothing about the training samples.
-        known = row["metric"] == "train_error" and row["run"] in keys
-        if known and row["method"] != "mixup":
+        if row["run"] in keys and row["method"] != "mixup":
             found[row["method"]].append(row["value"])
     return {loss: sum(values) / len(values) for loss, values in found.items()}
 
