@@ -9,6 +9,7 @@ Values are in single precision.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from functools import cached_property, lru_cache, partial
@@ -83,9 +84,9 @@ class Collected(Results):
     def derived(self) -> Iterator[Found]:
         """The measures of :func:`record_cells`, as they were collected."""
         runs = _records(self.out, self.at.scale)
-        for run, *labels, value in _measures(self.out).get(self.at.paper, ()):
+        for run, metric, method, calibrator, part, value in _measures(self.out)[self.at.paper]:
             if run in runs:
-                yield Found(runs[run], *labels, value)
+                yield Found(runs[run], metric, method, calibrator, part, value)
 
 
 def results_of(at: PaperAt, out: str | Path) -> Results:
@@ -338,13 +339,13 @@ def texts_of(column: pa.ChunkedArray) -> list[str]:
 @lru_cache(maxsize=4)
 def _measures(out: Path) -> dict[str, list[tuple[Any, ...]]]:
     """The derived measures of each paper: run, metric, method, calibrator, part and value."""
-    found: dict[str, list[tuple[Any, ...]]] = {}
+    found: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
     if (out / DERIVED).is_file():
         rows = read_parquet(out / DERIVED, partial(_check, asked=DERIVED_SCHEMA))
         names = [field.name for field in DERIVED_SCHEMA if field.name != "value"]
         columns = (texts_of(rows[name]) for name in names)
         for paper, *labels in zip(*columns, rows["value"].to_numpy().tolist(), strict=True):
-            found.setdefault(paper, []).append(tuple(labels))
+            found[paper].append(tuple(labels))
     return found
 
 
