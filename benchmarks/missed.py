@@ -78,14 +78,15 @@ REASONS = (
     (
         r"two images",
         "ECE of segmentation maps",
-        "Profiled: half of the CPU time are the exponentials and sums of 19 classes in float64, a "
-        "sixth is copying the pixels that are not to be ignored.",
+        "Profiled: two fifths of the CPU time are the sweep of 19 classes, a quarter is copying the "
+        "pixels that are not to be ignored; the rest are checks, and memory for eight columns.",
     ),
     (
         r"`Accumulator`",
         "Streamed segmentation maps",
-        "Profiled: a quarter is the sweep with the tables of all classes, a fifth the bootstrap "
-        "sums of the images; the rest are many short calls on slabs that fit into the cache.",
+        "Profiled: two fifths are the sweep with the tables of all classes, an eighth is copying "
+        "the pixels that are not to be ignored, a sixteenth the bootstrap sums of the images; the "
+        "rest are many short calls on slabs that fit into the cache.",
     ),
     (
         r"^auto",
