@@ -78,8 +78,8 @@ REASONS = (
     (
         r"two images",
         "ECE of segmentation maps",
-        "Profiled: two fifths of the CPU time are the sweep of 19 classes, a quarter is copying the "
-        "pixels that are not to be ignored; the rest are checks, and memory for eight columns.",
+        "Profiled: two fifths of the CPU time are the sweep of 19 classes, a quarter is copying "
+        "the pixels that are not to be ignored; the rest are checks, and memory for eight columns.",
     ),
     (
         r"`Accumulator`",
