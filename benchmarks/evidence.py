@@ -14,7 +14,7 @@ import math
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -96,7 +96,7 @@ class Values:
         """How many seeds a loss was trained with."""
         return str(len(self.over(loss, "none", ["test"], "nll")))
 
-    @property
+    @cached_property
     def shared(self) -> list[int]:
         """The seeds that every loss was trained with."""
         plain = [set(self.by_seed[loss, "none", "test", "nll"]) for loss in self.losses]

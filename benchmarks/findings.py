@@ -19,7 +19,6 @@ from calibrant.papers import CLAIMS
 from calibrant.results import compare_runs
 from common import markdown
 from evidence import FOLDER, KINDS, NAMES, NATURAL, Values, judged_networks, spread, values_of
-from learning import DEVELOPMENT
 
 CORRUPTED = [f"generated/{kind}/{level}" for kind in KINDS for level in range(1, 6)]
 CE = "cross_entropy"
@@ -101,15 +100,8 @@ def fitted_to(a: str, b: str, size: int) -> Difference:
 
     A network counts once: the mean over the draws of samples that both were fitted to.
     """
-    found: dict[str, dict[tuple[str, str], float]] = {a: {}, b: {}}
-    for row in learning_tables.rows():
-        of_ours = row["package"] == "calibrant" and row["metric"] == "nll"
-        if of_ours and int(row["num_samples"]) == size and row["network"] not in DEVELOPMENT:
-            found.get(row["method"], {})[row["network"], row["draw"]] = float(row["value"])
-    gaps: dict[object, list[float]] = defaultdict(list)
-    for key in found[a].keys() & found[b].keys():
-        gaps[key[0]].append(found[a][key] - found[b][key])
-    means: dict[object, float] = {name: sum(x) / len(x) for name, x in gaps.items()}
+    gaps = learning_tables.gaps_by_network(size, a, b, data="")[False]
+    means: dict[object, float] = {name: learning_tables.mean(x) for name, x in gaps.items()}
     return differ(means, dict.fromkeys(means, 0.0))
 
 

@@ -143,17 +143,20 @@ def draws() -> str:
     return markdown(["N", "networks", "fits", "mean", more, "most above", most], lines)
 
 
-def gaps_by_network(size: int) -> dict[bool, dict[str, list[float]]]:
-    """NLL of ``auto`` minus that of temperature scaling, of networks that chose settings or not."""
+def gaps_by_network(
+    size: int, first: str = AUTO, second: str = TEMPERATURE, data: str = "cifar"
+) -> dict[bool, dict[str, list[float]]]:
+    """NLL of one of our methods minus another, of networks that chose settings or not, by draw."""
     found: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for row in rows():
-        asked = row["num_samples"] == str(size) and row["network"].startswith("cifar")
-        if asked and row["method"] in (AUTO, TEMPERATURE) and row["package"] == "calibrant":
+        asked = row["num_samples"] == str(size) and row["network"].startswith(data)
+        ours = row["package"] == "calibrant" and row["metric"] == "nll"
+        if asked and ours and row["method"] in (first, second):
             found[row["network"], row["draw"]][row["method"]] = float(row["value"])
     gaps: dict[bool, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for (network, _), values in sorted(found.items()):
         if len(values) == 2:  # both were fitted to these samples
-            gaps[network in DEVELOPMENT][network].append(values[AUTO] - values[TEMPERATURE])
+            gaps[network in DEVELOPMENT][network].append(values[first] - values[second])
     return gaps
 
 

@@ -60,12 +60,12 @@ class ClusterSums:
     def add_rows(self, slabs: Sequence[Slab]) -> None:
         """Add slabs of rows. Very large losses are cut off."""
         rows = compiled_rows()
-        names = [coded(slab[0]) for slab in slabs]
-        every = np.unique(np.concatenate([found for found, _ in names]))
+        names = [] if rows is None else [coded(slab[0]) for slab in slabs]
+        every = np.unique(np.concatenate([found for found, _ in names])) if names else ()
         few = len(every) <= FEW_CLUSTERS and sum(len(slab[0]) for slab in slabs) <= MOST_ROWS
         if rows is None or not few:
-            for slab in slabs:
-                self._add_parts(slab)
+            # Together: a table of replicates costs the same for a few rows as for many.
+            self._add_parts(*map(np.concatenate, zip(*slabs, strict=True)))
             return
         table = np.zeros((NUM_COUNTS + NUM_VALUES) * len(every), dtype=np.int64)
         octaves = PER_OCTAVE, FIRST_OCTAVE, OCTAVES
@@ -75,9 +75,8 @@ class ClusterSums:
             compiled_streams.add_by_cluster(rows, place, columns, layout, table)
         self._add_table(every, table.reshape(-1, len(every)))
 
-    def _add_parts(self, slab: Slab) -> None:
+    def _add_parts(self, clusters: Any, *columns: Any) -> None:
         """Add rows without the extension, or of many clusters."""
-        clusters, *columns = slab
         for start in range(0, len(clusters), ROWS_AT_ONCE):
             some = slice(start, start + ROWS_AT_ONCE)
             found, code = coded(clusters[some])
