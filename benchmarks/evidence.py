@@ -135,7 +135,7 @@ def seeds() -> str:
     """How often each data set was trained on."""
     counts = {}
     for data, name in NAMES.items():
-        values = Values(data)
+        values = values_of(data)
         some = sorted({int(values.seeds(loss)) for loss in values.losses})
         counts[name] = f"{some[0]}" if len(some) == 1 else f"{some[0]} to {some[-1]}"
     told = "; ".join(f"{name} {count}" for name, count in counts.items())

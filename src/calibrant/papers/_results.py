@@ -65,15 +65,25 @@ class Results:
 
         A run with another coefficient than the paper fixes for its method does not count.
         """
-        asked = (
+        return [
             run
-            for run in self.at.runs(kind)
+            for run in self._finished_runs(kind)
             if (place is None or (run.data, run.model) == (place.data, place.model))
             and (not method or run.name == method)
-            and stands_for_itself(self.at.paper, run)
-        )
-        found = (self.finished(run) for run in asked)
-        return sorted((run for run in found if run is not None), key=lambda run: run.seed)
+        ]
+
+    def _finished_runs(self, kind: str) -> list[Run]:
+        """All finished runs for a question; found once, because claims ask thousands of times."""
+        if kind not in self._found:
+            asked = (run for run in self.at.runs(kind) if stands_for_itself(self.at.paper, run))
+            found = (self.finished(run) for run in asked)
+            done = (run for run in found if run is not None)
+            self._found[kind] = sorted(done, key=lambda run: run.seed)
+        return self._found[kind]
+
+    @cached_property
+    def _found(self) -> dict[str, list[Run]]:
+        return {}
 
     def value(
         self, run: Run, metric: str, calibrator: str = "none", part: str = "test"
