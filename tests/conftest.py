@@ -109,12 +109,15 @@ IMPORTING = (
     "test_integrations.py",
     "test_torchmetrics.py",
 )
+# Files that judge the evidence, which is read once.
+JUDGING = ("test_pages.py", "test_papers_collected.py", "test_papers_claims.py")
 # Other long files, those that mostly wait for processes first.
 LONG = (
     "test_stopping.py",
     "test_study_ray.py",
     "test_stream_remote.py",
     *IMPORTING,
+    *JUDGING,
     "test_papers.py",
     "test_hostile.py",
     "test_losses_distributed.py",
@@ -191,6 +194,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
             name = Path(nodeid.partition("::")[0]).name
             if name in IMPORTING:
                 return "importing"
+            if name in JUDGING:
+                return "judging"
             return nodeid if one_by_one and name not in COSTLY else name
 
     return Files(config, log)

@@ -194,6 +194,7 @@ def test_module_agrees(hidden: tuple[int, ...], dtype: torch.dtype) -> None:
     assert want.std() > 0.01
 
 
+@pytest.mark.slow  # loading the tracer of PyTorch takes ten seconds
 def test_module_exports(head: ConfidNet) -> None:
     p, x = clusters(300, 0)
     shapes = {"features": {0: torch.export.Dim("n")}}

@@ -187,21 +187,6 @@ class TestPeers:
         assert metrics.mce(p) == pytest.approx(MCE(15).measure(p.probs, p.labels), abs=1e-6)
         assert metrics.mmce(p) == pytest.approx(MMCE().measure(p.probs, p.labels), abs=1e-6)
 
-    def test_torchmetrics(self) -> None:
-        import torch
-        from torchmetrics.functional.classification import multiclass_calibration_error
-
-        p = self.p
-        for order, value in (
-            ("l1", metrics.ece(p)),
-            ("l2", metrics.ece(p, norm=2)),
-            ("max", metrics.mce(p)),
-        ):
-            want = multiclass_calibration_error(
-                torch.tensor(p.probs), torch.tensor(p.labels), num_classes=7, n_bins=15, norm=order
-            )
-            assert value == pytest.approx(float(want), abs=1e-6)
-
     def test_probcal(self) -> None:
         from probcal.metrics.kernel import skce
 

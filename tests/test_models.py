@@ -54,6 +54,9 @@ def test_every_image_network_has_its_published_size() -> None:
     assert set(PUBLISHED) == {name for name, model in MODELS.items() if model.kinds == ("image",)}
 
 
+LARGE = ("wrn28-10", "wrn26-10", "wrn16-4", "resnet50", "densenet121", "resnet110", "resnet56")
+
+
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_sizes(name: str) -> None:
     with torch.device("meta"):
@@ -62,7 +65,7 @@ def test_published_sizes(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow if n == "wrn28-10" else ()) for n in MODELS]
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in LARGE else ()) for n in MODELS]
 )
 def test_shapes_and_gradients(name: str) -> None:
     torch.manual_seed(0)

@@ -335,7 +335,14 @@ def test_cost_of_a_network_known_by_hand() -> None:
     assert "GPU-hours" in str(cost([large]))
 
 
-@pytest.mark.parametrize("name", [name for scale, name in FILES if scale == "paper"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name.startswith("wang2021") else pytest.mark.slow)
+        for scale, name in FILES
+        if scale == "paper"
+    ],
+)
 def test_every_recipe_of_a_paper_has_a_cost(name: str) -> None:
     found = cost(load_study("paper", name).runs)
     assert 0 < found.gpu_hours() < 5000

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import pickle
 import re
 import runpy
 import shlex
 import subprocess
 import warnings
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +15,11 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 
-from calibrant import Predictions
 from calibrant._core.checks import FileNote
-from calibrant.calibrators import _selection
-from calibrant.cli import _calibration
 from calibrant.losses import LOSSES
 from calibrant.metrics import METRICS
-from calibrant.report import _advice
 from tests.command import call
+from tests.once import _one_selection_per_file  # noqa: F401
 
 ROOT = Path(__file__).parents[1]
 PAGES = (
@@ -74,37 +69,8 @@ LONG = (
     "docs/segmentation.md",
     "docs/multilabel.md",
 )
-
-
-def _key(argument: Any) -> Any:
-    """The key of an argument: of predictions the data alone, without what was derived from them."""
-    data = ("kind", "scores", "labels", "belonging")
-    return [getattr(argument, n) for n in data] if isinstance(argument, Predictions) else argument
-
-
-def _once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that computes the same result only once."""
-    known: dict[bytes, bytes] = {}
-
-    def found(*arguments: Any, progress: Any = None, **options: Any) -> Any:
-        key = pickle.dumps((list(map(_key, arguments)), options))
-        if key not in known:
-            more = {} if progress is None else {"progress": progress}
-            known[key] = pickle.dumps(function(*arguments, **options, **more))
-        return pickle.loads(known[key])
-
-    return found
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_selection_per_file() -> Iterator[None]:
-    """Most pages calibrate the same example: selection and cross-fitting are done once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_selection, "select_calibrator", _once(_selection.select_calibrator))
-        cross_fit = _once(_advice.out_of_fold)
-        for module in (_advice, _calibration):
-            patch.setattr(module, "out_of_fold", cross_fit)
-        yield
+# They train networks.
+TRAINING = ("docs/study.md", "docs/cluster.md")
 
 
 def every_page(pages: tuple[str, ...], *, slow: tuple[str, ...]) -> pytest.MarkDecorator:
@@ -117,7 +83,7 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
 
 
-@every_page(PAGES, slow=LONG)
+@every_page(PAGES, slow=(*LONG, *TRAINING))
 def test_python_blocks_run(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     code = compile("\n".join(blocks(page, "python")), page, "exec")

@@ -50,6 +50,7 @@ from calibrant.report._verdict import TITLES, Verdict, gap_interval, verdict_of
 from calibrant.results import Store, read_all
 from calibrant.study import Study, findings
 from tests.conftest import CASES, draw
+from tests.once import _one_selection_per_file  # noqa: F401
 
 DIGITS = {name: load_example(name).take(range(400)) for name in EXAMPLES}
 SETTINGS = Settings(replicates=40)

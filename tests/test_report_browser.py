@@ -97,13 +97,13 @@ def check_numbers(view: web.Opened, p: Predictions, temperature: float, **binnin
 SERIES = ("mixed signs", "N % bins = 1", "two classes", "saturated float32", "many classes")
 
 
-QUICKLY = ("mixed signs",)
+QUICK = "mixed signs"
 
 
 @pytest.mark.parametrize(
     ("name", "exact"),
     [
-        pytest.param(name, exact, marks=() if name in QUICKLY and exact else pytest.mark.slow)
+        pytest.param(name, exact, marks=() if name == QUICK and exact else pytest.mark.slow)
         for names, exact in ((CASES, 10**9), (SERIES, 0))
         for name in names
     ],
@@ -368,6 +368,7 @@ def test_the_curve_is_that_of_the_package(
 # --- hostile names ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow  # tests/test_report.py reads the same page without a browser
 def test_hostile_names_are_shown_as_text(browser: Browser, tmp_path: Path) -> None:
     z, y = draw(60, len(HOSTILE))
     ids = [f"<img src=x onerror=alert({i})>" for i in range(60)]

@@ -17,6 +17,7 @@ from calibrant.report import _svg, write_report
 from calibrant.report._belonging import cluster_errors
 from calibrant.report._tempered import embedded
 from calibrant.report._verdict import gap_interval
+from tests.once import _one_selection_per_file  # noqa: F401
 
 FEW = {"replicates": 30}
 HOSTILE = "<script>alert(1)</script>"

@@ -80,7 +80,11 @@ def close(got: Any, want: Any, tolerance: float = 1e-12) -> None:
 # --- scikit-learn's rules ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("estimator", [None, GaussianNB(), LinearSVC()], ids=repr)
+@pytest.mark.parametrize(
+    "estimator",
+    [None, *(pytest.param(e, marks=pytest.mark.slow) for e in (GaussianNB(), LinearSVC()))],
+    ids=repr,
+)
 def test_scikit_learns_own_checks(estimator: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)  # some of its data are separable

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import calibrant
@@ -58,6 +58,7 @@ def test_a_state_returns_everything(case: tuple[np.ndarray, np.ndarray]) -> None
     assert (again.num_classes, again.bins, again.kernels) == (z.shape[1], 7, total.kernels)
 
 
+@settings(max_examples=40)
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=6), st.randoms(use_true_random=False))
 def test_any_tree_of_merges_gives_the_same_bits(sizes: list[int], rng: Any) -> None:
     p = clustered(sum(sizes))

@@ -38,10 +38,15 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+@cache
+def nodes(tree: ast.Module) -> list[ast.AST]:
+    return list(ast.walk(tree))
+
+
 def strings(tree: ast.Module) -> Iterator[ast.Constant]:
     """String constants in code: docstrings and strings on their own lines are left out."""
-    alone = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr)}
-    for node in ast.walk(tree):
+    alone = {id(n.value) for n in nodes(tree) if isinstance(n, ast.Expr)}
+    for node in nodes(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
             yield node
 
@@ -63,8 +68,8 @@ def _is_private(name: str) -> bool:
 
 def private_reads(tree: ast.Module) -> Iterator[str]:
     """Underscore attributes of objects that this module does not define itself."""
-    classes = [n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
-    own = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    classes = [n for n in nodes(tree) if isinstance(n, ast.ClassDef)]
+    own = {n.name for n in nodes(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef)}
     own |= {
         t.id
         for c in classes
@@ -73,12 +78,12 @@ def private_reads(tree: ast.Module) -> Iterator[str]:
         for t in [n.target]
         if isinstance(t, ast.Name)
     }
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if not isinstance(node, ast.Attribute):
             continue
         if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
             own.add(node.attr)
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         private = isinstance(node, ast.Attribute) and _is_private(node.attr)
         if private and node.attr not in own:
             yield ast.unparse(node)
@@ -133,7 +138,7 @@ def test_a_name_has_one_meaning() -> None:
             if not name.startswith("_"):
                 where[name].add(module)
                 classes |= {name} if is_class else set()
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("calibrant"):
                 imported |= {alias.name for alias in node.names if alias.name.isupper()}
     twice = {n: sorted(m) for n, m in where.items() if len(m) > 1 and n in classes | imported}

@@ -410,6 +410,7 @@ def done_here(study: Study, folder: Path, dataset: Dataset | None = None) -> dic
     return {(r["part"], r["calibrator"], r["metric"]): r["value"] for r in rows}
 
 
+@pytest.mark.slow
 def test_confidnet_is_trained_on_training_data_and_validated_on_the_hold_out(
     tmp_path: Path,
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import calibrant
-from calibrant import InputError, Predictions
+from calibrant import InputError, Predictions, metrics
 from tests.conftest import draw
 from tests.processes import PATIENCE
 
@@ -50,6 +50,23 @@ def computed(panel: Any) -> dict[str, float]:
 
 def test_what_it_has() -> None:
     assert [*panel_of(3).names, "classwise_ece"] == EVERY
+
+
+def test_the_metrics_of_torchmetrics() -> None:
+    """On data that it handles: distinct confidences off the bin edges, no saturation."""
+    from torchmetrics.functional.classification import multiclass_calibration_error
+
+    z, labels = draw(3001, 7, spread=1.7, seed=11, dtype="float64")
+    p = Predictions(logits=z, labels=labels)
+    for order, value in (
+        ("l1", metrics.ece(p)),
+        ("l2", metrics.ece(p, norm=2)),
+        ("max", metrics.mce(p)),
+    ):
+        want = multiclass_calibration_error(
+            torch.tensor(p.probs), torch.tensor(p.labels), num_classes=7, n_bins=15, norm=order
+        )
+        assert value == pytest.approx(float(want), abs=1e-6)
 
 
 def test_agrees_with_measure(case: tuple[np.ndarray, np.ndarray]) -> None:

@@ -179,6 +179,10 @@ def test_training_loads_no_compiler() -> None:
         "from calibrant.train import Recipe, train\n"
         "recipe = Recipe(epochs=1, optimizer='adamw', learning_rate=0.001)\n"
         "train(load('signals'), model='cnn1d', recipe=recipe, precision='fp32', train_size=256)\n"
+        "from calibrant import Predictions\n"
+        "from calibrant.calibrators import ConfidNet\n"
+        "p = Predictions(logits=[[2.0, 0.0], [0.0, 1.0]] * 10, labels=[0, 0] * 10)\n"
+        "ConfidNet(hidden=(4,), epochs=1).fit(p, features=p.logits)\n"
         "assert 'torch._dynamo' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -22,6 +22,7 @@ from calibrant._core.checks import (
     check_seed,
     refuse,
 )
+from calibrant._core.optimisers import uncompiled
 from calibrant.calibrators._arguments import check_predictions, check_same_classes
 from calibrant.calibrators._features import (
     LARGEST_FEATURE,
@@ -188,7 +189,9 @@ class ConfidNet(FeatureCalibrator):
         layers = [torch.from_numpy(array).requires_grad_() for array in first]
         x, y = data
         train, held = parts
-        adam = torch.optim.Adam(layers, lr=self.learning_rate, weight_decay=self.weight_decay)
+        adam = uncompiled(torch.optim.Adam)(
+            layers, lr=self.learning_rate, weight_decay=self.weight_decay
+        )
         best: list[Float32] = []
         losses: list[float] = []
         for _ in range(self.epochs):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
@@ -12,6 +11,7 @@ import torch
 from torch import nn
 
 from calibrant._core.checks import check_choice, check_count, near_name, refuse
+from calibrant._core.optimisers import uncompiled
 from calibrant._core.options import check_option_names
 
 LATER = ("resized_crop",)  # settings that 0.2.0 did not have
@@ -20,7 +20,6 @@ OPTIMISERS: dict[str, type[torch.optim.Optimizer]] = {
     "adamw": torch.optim.AdamW,
     "adagrad": torch.optim.Adagrad,
 }
-DECORATED = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,7 @@ class Recipe:
         more: dict[str, Any] = {}
         if self.optimizer == "sgd":
             more = {"momentum": self.momentum, "nesterov": self.nesterov}
-        kind = _uncompiled(OPTIMISERS[self.optimizer])
+        kind = uncompiled(OPTIMISERS[self.optimizer])
         made: torch.optim.Optimizer = kind(
             parameters, lr=self.learning_rate, weight_decay=self.weight_decay, **more
         )
@@ -143,16 +142,6 @@ class Recipe:
         known = [field.name for field in fields(self)]
         check_option_names("recipe", options, known)
         return replace(self, **options)
-
-
-def _uncompiled(kind: type[torch.optim.Optimizer]) -> type[Any]:
-    """The same optimiser without the decorators that keep PyTorch's compiler away from it.
-
-    At their first call these load the compiler, which takes as long as PyTorch itself.
-    """
-    plain = {name: inspect.unwrap(getattr(kind, name)) for name in DECORATED}
-    plain["step"] = torch.no_grad()(inspect.unwrap(kind.step))
-    return type(kind.__name__, (kind,), plain)
 
 
 # karandikar2021 does not print its schedule; its code base divides the rate by 5 at 60, 120, 160.
