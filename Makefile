@@ -15,12 +15,14 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo compiled test test-logs test-numpy test-slow test-all coverage lint check lowest dist bench docs clean
 
-# One environment, grown step by step: the demo needs a tenth of what the tests do. PyTorch, by far the
-# largest package, is unpacked while the rest is resolved and built; then come its dependencies.
+# One environment, grown step by step: the demo needs a tenth of what the tests do. Its packages are
+# unpacked on one core while the other compiles the extension.
+NEEDS := import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+  more = p["optional-dependencies"]; print(*p["dependencies"], *more["train"], *more["report"], sep="\n")
 $(DEMO): pyproject.toml setup.py constraints.txt $(wildcard src/calibrant/_core/_rows*.[ch])
 	$(PYTHON) -m venv .venv
-	$(PIP) --no-deps torch & $(PIP) --no-warn-conflicts --editable '.[report]' && wait $$!
-	$(PIP) torch
+	$(PYTHON) -c '$(NEEDS)' > .venv/needs.txt
+	$(PIP) --no-deps --editable . & $(PIP) --requirement .venv/needs.txt && wait $$!
 	touch $(DEMO)
 
 # The largest packages are unpacked while the rest of them is resolved.
@@ -38,13 +40,14 @@ $(COMPILED): $(READY)
 compiled: $(COMPILED)  ## the development environment, with the bytecode of what the tests import
 
 demo: $(DEMO)  ## find the best loss and calibrator on an embedded task, and write two reports: a minute or two
-	$(BIN)/calibrant study run quick --out demo/results
+	@mkdir -p demo
+	$(BIN)/calibrant report $(EXAMPLES)/cross_entropy.npz $(EXAMPLES)/label_smoothing.npz -o demo/report.html > demo/report.txt 2>&1 & \
+	$(BIN)/calibrant study run quick --out demo/results && wait $$!
 	@echo
 	$(BIN)/calibrant measure $(EXAMPLES)/cross_entropy.npz
 	@echo
-	@mkdir -p demo
-	$(BIN)/calibrant report demo/results --study quick -o demo/study.html & \
-	$(BIN)/calibrant report $(EXAMPLES)/cross_entropy.npz $(EXAMPLES)/label_smoothing.npz -o demo/report.html && wait $$!
+	$(BIN)/calibrant report demo/results --study quick -o demo/study.html
+	@tail -n 3 demo/report.txt
 
 # One process runs a file as a whole; tests/conftest.py says in which order, and what holds for slow tests.
 PYTEST := $(BIN)/python -m pytest -q -n auto --dist loadscope

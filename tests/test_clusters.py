@@ -187,12 +187,15 @@ def test_coverage_in_short() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("design", simulation.DESIGNS)
 def test_coverage(design: str) -> None:
-    """100 simulations: a coverage of 92 % gives fewer than 84 with probability 0.002."""
+    """40 simulations: a coverage of 92 % gives fewer than 31 with probability 0.001.
+
+    The page on intervals has 200 of each design (benchmarks/cluster_coverage.py).
+    """
     truth = simulation.truths()
-    found = [simulation.simulate(seed, design, 150) for seed in range(100)]
+    found = [simulation.simulate(seed, design, 150) for seed in range(40)]
     for name in simulation.METRICS:
         held = sum(f[name][0] <= truth[name] <= f[name][1] for f in found)
-        assert held >= 84, (design, name, held)
+        assert held >= 31, (design, name, held)
 
 
 # --- groups -----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The examples in docstrings run: one test for all of them, so that only one process loads them."""
+"""The examples in docstrings run; adapters apart, because their libraries load slowly."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ import io
 import pkgutil
 from pathlib import Path
 
+import pytest
+
 import calibrant
 from tests import lowest
+
+# They load Lightning, Transformers and Ray.
+ADAPTERS = ("calibrant.huggingface", "calibrant.lightning", "calibrant.ray_data")
 
 
 def modules() -> list[str]:
@@ -19,13 +24,25 @@ def modules() -> list[str]:
     return ["calibrant", *names]
 
 
+def run(names: list[str]) -> int:
+    """Run the examples of some modules; gives their number."""
+    said, runner = io.StringIO(), doctest.DocTestRunner(verbose=False)
+    for module in map(importlib.import_module, names):
+        for test in doctest.DocTestFinder(exclude_empty=True).find(module):
+            runner.run(test, out=said.write)
+    assert runner.failures == 0, said.getvalue()
+    return runner.tries
+
+
 def test_examples_in_docstrings() -> None:
     names = modules()
     files = Path(calibrant.__file__).parent.rglob("*.py")
     assert len(names) == len([path for path in files if path.name != "__main__.py"])
-    said, runner = io.StringIO(), doctest.DocTestRunner(verbose=False)
-    for module in (lowest, *map(importlib.import_module, names)):
-        for test in doctest.DocTestFinder(exclude_empty=True).find(module):
-            runner.run(test, out=said.write)
-    assert runner.tries > 300  # a finder that finds nothing would also see no failure
-    assert runner.failures == 0, said.getvalue()
+    tries = run([lowest.__name__, *(name for name in names if name not in ADAPTERS)])
+    assert tries > 300  # a finder that finds nothing would also see no failure
+
+
+@pytest.mark.slow
+def test_examples_in_docstrings_of_adapters() -> None:
+    assert set(ADAPTERS) < set(modules())
+    assert run(list(ADAPTERS)) >= 4

@@ -240,7 +240,7 @@ def test_the_macro_interval_covers(hot: float, together: float) -> None:
     gap = expit(z / hot) - expit(z)
     truth = np.abs(np.bincount(np.ceil(expit(z) * 15).astype(int) - 1, gap)).sum() / len(z)
     shape, hits = (400, 5), 0
-    for seed in range(60):
+    for seed in range(30):
         rng = np.random.default_rng((1, seed))
         logits, lots = (
             math.sqrt(together) * rng.normal(size=(shape[0], 1))
@@ -256,7 +256,7 @@ def test_the_macro_interval_covers(hot: float, together: float) -> None:
             resampling=Resampling(0.95, 400, seed),
         )["positive_ece"]
         hits += found.low <= truth <= found.high
-    assert hits >= 53
+    assert hits >= 26
 
 
 # --- calibrators ------------------------------------------------------------------------------

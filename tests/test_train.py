@@ -149,6 +149,7 @@ OPTIMISERS = {
 
 
 @pytest.mark.parametrize("name", OPTIMISERS)
+@pytest.mark.slow  # PyTorch's own optimisers load its compiler
 def test_optimisers_are_those_of_pytorch(name: str) -> None:
     """Bit for bit, their state included; saved and loaded after two steps."""
 
