@@ -152,8 +152,16 @@ def test_clusters_and_groups_of_columns(tmp_path: Path) -> None:
     for ending in (".npz", ".parquet", ".csv"):
         p.save(tmp_path / f"q{ending}")
         assert load(tmp_path / f"q{ending}").clusters.tolist() == p.clusters.tolist()
-    done = call("measure", tmp_path / "p.csv", "--cluster-column", "patient", "--group-column",
-                "site", "--no-intervals", "--json")  # fmt: skip
+    done = call(
+        "measure",
+        tmp_path / "p.csv",
+        "--cluster-column",
+        "patient",
+        "--group-column",
+        "site",
+        "--no-intervals",
+        "--json",
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -253,8 +261,17 @@ def test_refusals_are_counted_and_shown(tmp_path: Path) -> None:
         said = str(measure(c, intervals=False))
         assert "3 of 5 answers could not be read and are left out" in said
         assert "I cannot say" in said
-        done = call("measure", tmp_path / file, "--confidence-column", "said", "--correct-column",
-                    "right", "--percent", "--skip-unparsable", "--no-intervals")  # fmt: skip
+        done = call(
+            "measure",
+            tmp_path / file,
+            "--confidence-column",
+            "said",
+            "--correct-column",
+            "right",
+            "--percent",
+            "--skip-unparsable",
+            "--no-intervals",
+        )
         assert "3 of 5 answers" in done.stdout, done.stderr
     (tmp_path / "none.csv").write_bytes(text("said,right", rows[1:2] * 4))
     with pytest.raises(
@@ -344,10 +361,21 @@ def test_urls_of_pyarrows_filesystems(tmp_path: Path) -> None:
     url = (tmp_path / "p.npz").as_uri()
     for command in (
         ("measure", url, "--no-intervals"),
-        ("calibrate", "--fit", url, "--method", "temperature", "--apply", url, "--out",
-         tmp_path / "out.npz", "--replicates", 20),
+        (
+            "calibrate",
+            "--fit",
+            url,
+            "--method",
+            "temperature",
+            "--apply",
+            url,
+            "--out",
+            tmp_path / "out.npz",
+            "--replicates",
+            20,
+        ),
         ("decompose", url),
-    ):  # fmt: skip
+    ):
         done = call(*command)
         assert done.returncode == 0, done.stderr
     assert (load(tmp_path / "out.npz").labels == Y).all()
@@ -385,8 +413,17 @@ def test_logits_that_look_like_probabilities(tmp_path: Path) -> None:
 def test_load_reads_what_calibrate_writes(tmp_path: Path) -> None:
     PLAIN.save(tmp_path / "fit.npz")
     Scores(logits=Z).save(tmp_path / "new.npz")
-    done = call("calibrate", "--fit", tmp_path / "fit.npz", "--method", "histogram", "--apply",
-                tmp_path / "new.npz", "--out", tmp_path / "out.csv")  # fmt: skip
+    done = call(
+        "calibrate",
+        "--fit",
+        tmp_path / "fit.npz",
+        "--method",
+        "histogram",
+        "--apply",
+        tmp_path / "new.npz",
+        "--out",
+        tmp_path / "out.csv",
+    )
     assert done.returncode == 0, done.stderr
     found = load(tmp_path / "out.csv")
     assert type(found) is Scores

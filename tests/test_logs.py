@@ -153,10 +153,20 @@ def test_commands_read_logs(tmp_path: Path) -> None:
     for command in (
         ("measure", log, *few),
         ("compare", log, LOGS / "quiz.json", "--metrics", "nll", *few),
-        ("calibrate", "--fit", log, "--method", "temperature", "--apply", log, "--out",
-         tmp_path / "c.npz", *few),
+        (
+            "calibrate",
+            "--fit",
+            log,
+            "--method",
+            "temperature",
+            "--apply",
+            log,
+            "--out",
+            tmp_path / "c.npz",
+            *few,
+        ),
         ("decompose", log),
-    ):  # fmt: skip
+    ):
         done = call(*command)
         assert done.returncode == 0, done.stderr
     after = load(tmp_path / "c.npz")

@@ -83,15 +83,20 @@ def test_a_module_and_a_function_as_objects(code: Any, tmp_path: Path) -> None:
         predict(tmp_path / "run", data)
     made = train(data, model=code.make, model_options={"width": 5}, recipe=RECIPE, seed=3)
     named = train(
-        data, model="users_own:make", model_options={"width": 5}, recipe=RECIPE, seed=3,
+        data,
+        model="users_own:make",
+        model_options={"width": 5},
+        recipe=RECIPE,
+        seed=3,
         out=tmp_path / "named",
-    )  # fmt: skip
+    )
     for a, b in zip(made.model.parameters(), named.model.parameters(), strict=True):
         assert torch.equal(a, b)  # the seed determines the weights
     assert named.settings["model_source"] == source_hash("users_own:make") != ""
     assert len(predict(tmp_path / "named", data)) == len(data.y_test)
-    local = train(data, model=lambda num_classes, size: nn.Linear(size[0], num_classes),
-                  recipe=RECIPE)  # fmt: skip
+    local = train(
+        data, model=lambda num_classes, size: nn.Linear(size[0], num_classes), recipe=RECIPE
+    )
     assert len(local.predictions["test"]) == len(data.y_test)
 
 

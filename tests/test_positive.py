@@ -277,8 +277,17 @@ def test_the_top_label_of_two_classes_is_named() -> None:
 
 def test_calibrate_speaks_of_the_positive_class(tmp_path: Path) -> None:
     binary(*CASES["plain"]).save(tmp_path / "p.npz")
-    done = call("calibrate", "--fit", tmp_path / "p.npz", "--method", "platt", "--replicates", 20,
-                "--save", tmp_path / "c.json")  # fmt: skip
+    done = call(
+        "calibrate",
+        "--fit",
+        tmp_path / "p.npz",
+        "--method",
+        "platt",
+        "--replicates",
+        20,
+        "--save",
+        tmp_path / "c.json",
+    )
     assert done.returncode == 0, done.stderr
     assert "probability of class 1, out of fold" in done.stdout
     assert "positive-class ECE" in done.stdout
