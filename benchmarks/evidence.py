@@ -37,6 +37,8 @@ NAMES = {
     "news20": "20 Newsgroups, 1D-CNN",
     "sst2": "SST-2, Tree-LSTM",
 }
+# Where the file of a data set has the runs of several networks: the one that its table shows.
+NETWORKS = {"cifar10": "resnet8", "cifar100": "resnet8"}
 LOSSES = (
     "cross_entropy",
     "label_smoothing",
@@ -77,7 +79,8 @@ class Values:
 
     def __init__(self, data: str) -> None:
         self.by_seed: dict[Place, dict[int, float]] = defaultdict(dict)
-        table: pa.Table = pq.read_table(FOLDER / f"{data}.parquet")
+        network = [("model", "==", NETWORKS[data])] if data in NETWORKS else None
+        table: pa.Table = pq.read_table(FOLDER / f"{data}.parquet", filters=network)
         names = ("objective", "calibrator", "part", "metric")
         places = zip(*(texts_of(table[name]) for name in names), strict=True)
         numbers = (table[name].to_numpy().tolist() for name in ("seed", "value"))

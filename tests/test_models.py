@@ -16,9 +16,12 @@ from calibrant.models import MODELS, build, load_weights, num_parameters
 
 # Trained parameters for 10 classes and 3 channels. He et al. 2016, Table 6, print 0.27, 0.46, 0.66,
 # 0.85 and 1.7 million; Zagoruyko and Komodakis 2016, Table 4, 36.5 million for WRN-28-10 and 2.8
-# for WRN-16-4 (2.7 in Table 3). The others are the sizes in wide use for 32 x 32 images.
+# for WRN-16-4 (2.7 in Table 3). The others are the sizes in wide use for 32 x 32 images, and our
+# own for speednet: 9 (24·32 + 32·64 + 64·64 + 64·128 + 128·128) in convolutions, 2 (32 + 64 + 64 +
+# 128 + 128) in their normalisation, 1,290 in the last layer; its filters are not trained.
 PUBLISHED = {
     "resnet8": 75_290,
+    "speednet": 285_514,
     "resnet20": 269_722,
     "resnet32": 464_154,
     "resnet44": 658_586,
@@ -84,6 +87,53 @@ def test_shapes_and_gradients(name: str) -> None:
             assert parameter.grad.isfinite().all()
 
 
+def patches(images: Tensor) -> Tensor:
+    """Every 4 x 4 patch at even rows and columns, one per row, without unfold."""
+    size = images.shape[2]
+    corners = [(r, c) for r in range(0, size - 3, 2) for c in range(0, size - 3, 2)]
+    return torch.cat([images[:, :, r : r + 4, c : c + 4].flatten(1) for r, c in corners])
+
+
+def smooth_images(count: int) -> Tensor:
+    """Images whose neighbouring pixels and channels are alike, as those of photographs are."""
+    generator = torch.Generator().manual_seed(0)
+    coarse = torch.randn(count, 3, 8, 8, generator=generator)
+    fine = 0.1 * torch.randn(count, 3, 32, 32, generator=generator)
+    mixed = torch.einsum("ij,njhw->nihw", torch.tensor([[1.0, 0.9, 0.8]] * 3).triu(), coarse)
+    return torch.nn.functional.interpolate(mixed, (32, 32), mode="bilinear") + fine
+
+
+def test_speednet_whitens_the_patches_it_was_prepared_with() -> None:
+    net = build("speednet", kind="image", num_classes=10, size=(3, 32, 32))
+    images = smooth_images(200)
+    found = patches(images).double()
+    assert (found.T.cov() - torch.eye(48)).abs().max() > 0.3  # not white before
+    net.prepare(images)
+    white = found @ net.whitening.double().flatten(1).T
+    torch.testing.assert_close(white.T.cov(correction=0), torch.eye(24).double(), atol=1e-4, rtol=0)
+    # The directions that vary most: no others leave less of the patches unexplained.
+    shares = torch.linalg.eigvalsh(found.T.cov(correction=0)).flip(0)
+    scale = net.whitening.double().flatten(1).square().sum(1)
+    torch.testing.assert_close(1 / scale, shares[:24], atol=0, rtol=1e-4)
+    # In the network they see every second pixel, one pixel of padding around the image.
+    seen = torch.nn.functional.conv2d(images, net.whitening, stride=2, padding=1)
+    assert seen.shape[2:] == (16, 16)
+
+
+def test_speednet_is_prepared_the_same_again_and_from_flat_images() -> None:
+    images = smooth_images(50)
+    one, two = (build("speednet", kind="image", num_classes=4, size=(3, 32, 32)) for _ in range(2))
+    assert not torch.equal(one.whitening, two.whitening)
+    one.prepare(images)
+    two.prepare(images)
+    assert torch.equal(one.whitening, two.whitening)
+    assert "whitening" in one.state_dict()
+    assert "whitening" not in dict(one.named_parameters())
+    one.prepare(torch.zeros(3, 3, 32, 32))
+    assert one.whitening.isfinite().all()
+    assert one(images).isfinite().all()
+
+
 def test_tree_lstm_equals_node_by_node() -> None:
     """The equations of Tai et al., one node at a time, on random trees."""
     torch.manual_seed(1)
@@ -118,6 +168,19 @@ def test_tree_lstm_equals_node_by_node() -> None:
 def test_bad_networks(call, message: str) -> None:
     with pytest.raises(InputError, match=message):
         call()
+
+
+def test_fixed_filters_are_loaded_with_the_weights(tmp_path: Path) -> None:
+    net, other = (build("speednet", kind="image", num_classes=3, size=(3, 16, 16)) for _ in "ab")
+    net.prepare(smooth_images(20))
+    torch.save(net.state_dict(), tmp_path / "a.pt")
+    load_weights(other, tmp_path / "a.pt")
+    assert torch.equal(net.whitening, other.whitening)
+    x = torch.randn(2, 3, 16, 16)
+    assert torch.equal(net.eval()(x), other.eval()(x))
+    torch.save({k: v for k, v in net.state_dict().items() if k != "whitening"}, tmp_path / "b.pt")
+    with pytest.raises(InputError, match="no whitening"):
+        load_weights(other, tmp_path / "b.pt")
 
 
 def test_weights_from_files(tmp_path: Path) -> None:

@@ -26,12 +26,14 @@ from calibrant._core.checks import CalibrationWarning
 from calibrant.cli import app
 from calibrant.data import Dataset, load
 from calibrant.data.augment import random_resized_crop
+from calibrant.models import build
 from calibrant.train import (
     RECIPES,
     EarlyStopping,
     Recipe,
     TrainingError,
     _checkpoint,
+    _inputs,
     _loop,
     choose_precision,
     get_recipe,
@@ -39,6 +41,7 @@ from calibrant.train import (
     read_run,
     train,
 )
+from calibrant.train._inputs import Inputs
 from calibrant.train._telemetry import TrainingRecord, record_on_test
 from tests.command import call
 from tests.processes import PATIENCE
@@ -101,6 +104,7 @@ def same(one, two) -> bool:
 FROZEN = {
     "quick": "4f3be2e2b9f6",
     "cifar": "7553fae6a62e",
+    "cifar-fast": "a31e90848659",
     "mukhoti2020": "f339b89c0cae",
     "mukhoti2020-tiny-imagenet": "cb7ca854e7c4",
     "mukhoti2020-sst": "d17db8fac448",
@@ -118,6 +122,8 @@ FROZEN = {
 def test_a_later_setting_changes_a_recipe_only_where_it_is_set() -> None:
     assert "resized_crop" not in Recipe().facts()
     assert Recipe(resized_crop=0.08).facts() == {**Recipe().facts(), "resized_crop": 0.08}
+    assert "plain_epochs" not in Recipe().facts()
+    assert Recipe(plain_epochs=2).facts() == {**Recipe().facts(), "plain_epochs": 2}
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -210,6 +216,10 @@ def test_the_papers_recipes() -> None:
         (lambda: Recipe(mixup=0.2, cutmix=1.0), "cutmix must be 0"),
         (lambda: Recipe(crop=4, resized_crop=0.08), "resized_crop must be"),
         (lambda: Recipe(resized_crop=8), "resized_crop must be"),
+        (
+            lambda: Recipe(epochs=3, plain_epochs=4),
+            "plain_epochs must be a whole number from 0 to 3",
+        ),
         (lambda: Recipe(nesterov=True, momentum=0), "momentum must be above 0"),
         (lambda: Recipe(milestones=5), "milestones must be a list"),
         (lambda: get_recipe("mukhoti"), "Did you mean 'mukhoti2020'"),
@@ -261,6 +271,39 @@ def test_resume_gives_the_same_weights(
         assert {k: v for k, v in a.items() if "seconds" not in k} == pytest.approx(
             {k: v for k, v in b.items() if "seconds" not in k}, nan_ok=True
         )
+
+
+def test_a_network_is_prepared_with_training_samples_once(
+    pictures: Dataset, tmp_path: Path
+) -> None:
+    """The filters of speednet: from training images only, left alone by steps and by resuming."""
+    recipe = SMALL.changed(batch_size=16, epochs=2, flip=True)
+    whole = run(pictures, model="speednet", recipe=recipe)
+    images = Inputs(pictures, whole.split.train, "cpu").batch(
+        "train", torch.from_numpy(whole.split.train)
+    )
+    twin = build("speednet", kind="image", num_classes=3, size=(3, 12, 12))
+    twin.prepare(images)
+    assert torch.equal(whole.model.whitening, twin.whitening)
+    other = run(pictures, model="speednet", recipe=recipe, seed=1)
+    assert not torch.equal(whole.model.whitening, other.model.whitening)
+
+    def interrupt(at: Any) -> None:
+        if at.epoch == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(pictures, model="speednet", recipe=recipe, out=tmp_path, report=interrupt)
+    assert same(whole, run(pictures, model="speednet", recipe=recipe, out=tmp_path))
+    again = predict(tmp_path, pictures)
+    np.testing.assert_array_equal(again.logits, whole.predictions["test"].logits)
+
+
+def test_a_network_given_as_an_object_is_not_prepared_again(pictures: Dataset) -> None:
+    """It may have been trained with the filters that it has."""
+    given = build("speednet", kind="image", num_classes=3, size=(3, 12, 12))
+    trained = run(pictures, model=given, recipe=SMALL.changed(batch_size=16, epochs=1))
+    assert torch.equal(trained.model.whitening, given.whitening)
 
 
 def command(*arguments: str) -> list[str]:
@@ -550,6 +593,33 @@ def test_images(pictures: Dataset, options: dict[str, Any]) -> None:
     one = run(pictures, model="resnet8", recipe=recipe)
     assert same(one, run(pictures, model="resnet8", recipe=recipe))
     assert all(math.isfinite(row["train_nll"]) for row in one.epochs)
+
+
+def test_the_last_epochs_can_be_without_augmentation(
+    pictures: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mixing goes on: it belongs to the loss, and not to the images."""
+    seen: dict[str, list[int]] = {"random_crop": [], "random_flip": [], "mixup": []}
+    now = [-1]
+
+    def note(name: str, real: Any, *arguments: Any, **options: Any) -> Any:
+        seen[name].append(now[0])
+        return real(*arguments, **options)
+
+    for name in seen:
+        real = getattr(_inputs, name)
+        monkeypatch.setattr(_inputs, name, partial(note, name, real))
+    real_epoch = _loop._Run.train_epoch
+
+    def train_epoch(self: Any, *arguments: Any) -> None:
+        now[0] = self.epoch
+        real_epoch(self, *arguments)
+
+    monkeypatch.setattr(_loop._Run, "train_epoch", train_epoch)
+    recipe = Recipe(epochs=4, batch_size=64, crop=2, flip=True, mixup=0.2, plain_epochs=3)
+    trained = run(pictures, model="resnet8", recipe=recipe, telemetry=False)
+    assert seen == {"random_crop": [0], "random_flip": [0], "mixup": [0, 1, 2, 3]}
+    assert trained.settings["recipe"]["plain_epochs"] == 3
 
 
 def test_random_resized_crops(pictures: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from calibrant.models._mlp import MLP
 from calibrant.models._registry import MODELS, Model, build, check, load_weights, num_parameters
 from calibrant.models._resnet import ResNet
 from calibrant.models._resnet_cifar import CifarResNet
+from calibrant.models._speednet import SpeedNet
 from calibrant.models._tree_lstm import TreeLSTM
 from calibrant.models._vgg import VGG16
 from calibrant.models._wide_resnet import WideResNet
@@ -29,6 +30,7 @@ __all__ = [
     "Model",
     "ResNet",
     "SignalCNN",
+    "SpeedNet",
     "TextCNN",
     "TreeLSTM",
     "WideResNet",

@@ -24,6 +24,7 @@ from calibrant.models._densenet import DenseNet
 from calibrant.models._mlp import MLP
 from calibrant.models._resnet import Basic, Bottleneck, ResNet
 from calibrant.models._resnet_cifar import CifarResNet
+from calibrant.models._speednet import SpeedNet
 from calibrant.models._tree_lstm import TreeLSTM
 from calibrant.models._vgg import VGG16
 from calibrant.models._wide_resnet import WideResNet
@@ -71,6 +72,9 @@ MODELS: dict[str, Model] = {
     "textcnn": Model(TextCNN, ("tokens",), "8-layer CNN over words"),
     "tree_lstm": Model(TreeLSTM, ("trees",), "binary constituency Tree-LSTM"),
     **{f"resnet{depth}": _cifar(depth) for depth in (8, 20, 32, 44, 56, 110)},
+    "speednet": Model(
+        SpeedNet, ("image",), "five convolutions for 32 x 32 images, quickly trained"
+    ),
     "resnet18": Model(partial(ResNet, Basic, (2, 2, 2, 2)), ("image",), "ResNet-18"),
     "resnet50": Model(partial(ResNet, Bottleneck, (3, 4, 6, 3)), ("image",), "ResNet-50"),
     "wrn16-4": _wide(16, 4),

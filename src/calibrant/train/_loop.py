@@ -37,13 +37,13 @@ from calibrant.train._records import make_run_folder, write_run
 from calibrant.train._setup import (
     agreed_precision,
     check_batch_size,
-    check_network_outputs,
     check_stop,
     check_test_labels,
     load_optimizer,
     make_objective,
     mixed_seed,
     name_of_network,
+    prepare_network,
     wrapped,
 )
 from calibrant.train._stopping import EarlyStopping
@@ -206,7 +206,7 @@ class _Run:
         self.inputs = Inputs(dataset, chosen.train, group.device)
         torch.manual_seed(settings["seed"])
         self.model = network_for(dataset, settings, group.device, given)
-        check_network_outputs(self.model, self.inputs, self.places[:1], settings["model"])
+        prepare_network(self.model, given, self.inputs, self.places, settings["model"])
         self.net = wrapped(self.model, group, compiled=compiled)
         self.objective = make_objective(settings["objective"], dataset.kind, group).to(group.device)
         self.optimizer = recipe.make_optimizer(self.model.parameters())
@@ -254,7 +254,8 @@ class _Run:
     def _step(self, batch: Tensor, share: Tensor, rate: float, generator: torch.Generator) -> float:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        x, y = self.inputs.training_batch(self.places[batch], share, self.recipe, generator)
+        recipe = self.recipe.at(self.epoch)
+        x, y = self.inputs.training_batch(self.places[batch], share, recipe, generator)
         mine = batch[share]
         self.optimizer.zero_grad(set_to_none=True)
         with autocast(self.settings, self.group.device):

@@ -14,7 +14,7 @@ from calibrant._core.checks import refuse
 from calibrant._core.import_paths import import_path_of, is_import_path, source_hash
 from calibrant.data import Dataset, Split
 from calibrant.losses import Objective
-from calibrant.models import MODELS
+from calibrant.models import MODELS, Classifier
 from calibrant.train._inputs import Inputs
 from calibrant.train._precision import choose_precision
 from calibrant.train._processes import Processes
@@ -55,7 +55,21 @@ def check_batch_size(size: int, group: Processes) -> None:
         raise refuse("batch_size", rule, f"got {size}", "Use fewer processes.")
 
 
-def check_network_outputs(model: nn.Module, inputs: Inputs, one: Tensor, name: str) -> None:
+def prepare_network(
+    model: nn.Module, given: Any, inputs: Inputs, places: Tensor, name: str
+) -> None:
+    """Check a network, and show it the training samples that it asks for, not augmented.
+
+    One given as an object stays as it is: it may have learned already. A run that resumes loads
+    what the network made of the samples with its weights.
+    """
+    _check_network_outputs(model, inputs, places[:1], name)
+    built = not isinstance(given, nn.Module)
+    if built and isinstance(model, Classifier) and model.prepared_with:
+        model.prepare(inputs.batch("train", places[: model.prepared_with]))
+
+
+def _check_network_outputs(model: nn.Module, inputs: Inputs, one: Tensor, name: str) -> None:
     """Reject a network of the user's own that has no output per class."""
     if name in MODELS or inputs.kind == "trees":
         return
