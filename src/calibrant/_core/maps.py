@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from hashlib import blake2b
 from itertools import pairwise
 from typing import Any
 
@@ -62,8 +61,13 @@ def rows_of(
 
 def _batch_name(scores: NDArray[Any]) -> int:
     """A number from 0 to 2^64 - 1 for a batch of maps, made from some of its scores."""
-    some = scores.flat[:: max(1, -(-scores.size // NAMED_BY))].astype(np.float64)
-    return int.from_bytes(blake2b(some.tobytes(), digest_size=8).digest(), "little")
+    return int.from_bytes(_digest(scores.flat[:: max(1, -(-scores.size // NAMED_BY))]), "little")
+
+
+def _digest(some: NDArray[Any]) -> bytes:
+    from hashlib import blake2b
+
+    return blake2b(some.astype(np.float64).tobytes(), digest_size=8).digest()
 
 
 def _positions_as_rows(scores: NDArray[Any]) -> NDArray[Any]:
@@ -149,8 +153,7 @@ def image_names(scores: NDArray[Any]) -> NDArray[np.int64]:
     """
     names = np.empty(len(scores), dtype=np.int64)
     for k, image in enumerate(scores.reshape(len(scores), -1)):
-        some = image[:: -(-len(image) // NAMED_BY)].astype(np.float64)
-        digest = blake2b(some.tobytes(), digest_size=8).digest()
+        digest = _digest(image[:: -(-len(image) // NAMED_BY)])
         names[k] = int.from_bytes(digest, "little", signed=True)
     return names
 
