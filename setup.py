@@ -22,6 +22,7 @@ PARTS = (
     "ranks",
     "simulated",
     "clusters",
+    "slabs",
     "affine",
     "fits",
 )

@@ -219,6 +219,68 @@ def test_sums_and_histograms_of_streams_are_those_of_the_reference() -> None:
 
 
 @needs_extension
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_a_slab_adds_what_its_columns_add(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one pass or column by column: large losses and impossible labels included."""
+    rng = np.random.default_rng(8)
+    for num_classes, scale in ((2, 1), (7, 40), (19, 3), (32, 30)):
+        logits = (scale * rng.normal(size=(1300, num_classes))).astype(dtype)
+        logits[::7, 0] = -np.inf
+        p = Predictions(logits=logits, labels=rng.integers(0, num_classes, 1300))
+        states = []
+        for narrow in (32, 0):
+            monkeypatch.setattr(_counts, "NARROW_CLASSES", narrow)
+            found = Accumulator(num_classes)
+            found.update(p)
+            states.append((found.result(), found.streamed().moments, found._counts.classwise.count))
+        for one, other in zip(*states, strict=True):
+            np.testing.assert_equal(one, other)
+
+
+@needs_extension
+def test_what_slabs_refuse() -> None:
+    def added(logits: np.ndarray, labels: list[int], **changes: object) -> int:
+        assert BUILT is not None
+        size, classes = logits.shape
+        one, cells = np.zeros(15 * classes, np.int64), np.zeros(30, np.int64)
+        given = {"ignored": 0, "ignores": False, "drop": 14, "code": 0, "sums": np.zeros(14, int)}
+        given |= changes
+        columns = np.empty(size), np.empty(size), np.empty(size, bool), np.empty(size)
+        return BUILT.add_slab(
+            logits,
+            np.array(labels),
+            given["ignored"],
+            given["ignores"],
+            15,
+            *(one, one.copy(), one.copy()),
+            52,
+            *(cells, cells.copy(), cells.copy()),
+            given["sums"],
+            *columns,
+            512,
+            given["drop"],
+            _clusters.cluster_layout(1),
+            given["code"],
+            None,
+        )
+
+    rows = np.zeros((3, 2))
+    assert added(rows, [0, 1, 1]) == 3
+    assert added(rows, [0, 9, 1], ignored=9, ignores=True) == 2
+    assert added(rows, [0, 9, 1]) == added(rows, [0, -1, 1]) == -1
+    bad = np.array([[0.0, 1.0], [np.nan, 0.0], [0.0, 1.0]])
+    assert added(bad, [0, 1, 1]) == -1
+    assert added(bad, [0, 9, 1], ignored=9, ignores=True) == 2
+    for changes in ({"drop": 32}, {"code": 1}, {"code": -1}, {"sums": np.zeros(13, int)}):
+        with pytest.raises(ValueError, match=r"sums must|sizes in range"):
+            added(rows, [0, 1, 1], **changes)
+    with pytest.raises(ValueError, match="few classes"):
+        added(np.zeros((3, 33)), [0, 1, 1])
+    with pytest.raises(ValueError, match="labels must"):
+        added(rows, [0, 1])
+
+
+@needs_extension
 def test_sums_by_cluster_are_those_of_the_reference() -> None:
     """Whole numbers again; losses that are infinite or cut off, one to many clusters, any order."""
     rng = np.random.default_rng(6)

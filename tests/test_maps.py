@@ -86,6 +86,30 @@ def test_maps_are_laid_out_once_without_what_is_ignored(classes: int) -> None:
         assert peak < expected.nbytes + labels_and_places
 
 
+@pytest.mark.parametrize("ignored", [None, IGNORED])
+def test_maps_of_few_classes_are_read_a_range_at_a_time(ignored: int | None) -> None:
+    """Metrics need no matrix of all positions; a bad score that is left out does no harm."""
+    z, truth = maps(6, 7)
+    truth[2] = IGNORED if ignored else 0
+    truth[:, 0] = IGNORED if ignored else 1
+    if ignored:
+        z[0, 1, 0, 0] = np.nan
+    p = Predictions(logits=z, labels=truth, ignore_index=ignored)
+    q = pickle.loads(pickle.dumps(p))
+    values = metrics.ece(p), metrics.nll(p), metrics.classwise_ece(p)
+    assert "scores" not in vars(p)
+    expected = np.moveaxis(z, 1, -1).reshape(-1, K)[truth.reshape(-1) != IGNORED]
+    for start, end in ((0, 1), (0, len(expected)), (30, 101), (41, 43), (5, 5)):
+        np.testing.assert_array_equal(p.rows[start:end], expected[start:end])
+    for one in (p, q):
+        np.testing.assert_array_equal(one.scores, expected)
+        assert one.rows is one.scores
+    matrix = Predictions(logits=expected, labels=p.labels)
+    assert values == (metrics.ece(matrix), metrics.nll(matrix), metrics.classwise_ece(matrix))
+    for name in ("predicted", "correct", "odds_against", "confidence"):
+        np.testing.assert_array_equal(getattr(q, name), getattr(matrix, name))
+
+
 def test_ignored_samples_of_a_matrix() -> None:
     z = np.random.default_rng(0).normal(size=(6, 3))
     p = Predictions(

@@ -7,7 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from calibrant._core.numerics import dct, expit, idct, logit, monotone_cubic, normal_quantile
+from calibrant._core.numerics import (
+    central_bounds,
+    dct,
+    expit,
+    idct,
+    logit,
+    monotone_cubic,
+    normal_quantile,
+)
 
 
 @pytest.mark.parametrize("size", [2, 4, 6, 256, 4096])
@@ -46,3 +54,13 @@ def test_normal_and_logistic() -> None:
     values = np.concatenate([special.logit(shares), [-800.0, 0.0, 800.0]])
     np.testing.assert_allclose(expit(values), special.expit(values), rtol=1e-14, atol=1e-300)
     assert float(expit(-1.0)) == pytest.approx(1 / (1 + math.e))
+
+
+def test_central_bounds() -> None:
+    rng = np.random.default_rng(0)
+    for size in (1, 2, 3, 10, 999, 1000):
+        for tail in (0.4, 0.025, 0.001, 1e-9):
+            draws = rng.standard_normal((size, 4)).round(1)
+            asked = (tail, 1 - tail)
+            expected = np.quantile(draws, asked, axis=0, method="median_unbiased")
+            np.testing.assert_array_equal(np.array(central_bounds(draws, tail)), expected)

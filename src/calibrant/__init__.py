@@ -11,36 +11,26 @@ import calibrant._core.starting as _starting  # noqa: F401
 import calibrant._core.stopping as _stopping  # noqa: F401
 
 # isort: split
-import importlib
-from types import ModuleType
 from typing import TYPE_CHECKING
 
-from calibrant import calibrators, metrics
+from calibrant import metrics
 from calibrant._core.checks import InputError
 from calibrant._core.compiled import kernels
+from calibrant._core.lazy import first_used
 from calibrant._core.version import __version__
 from calibrant._loading import load
-from calibrant._measure import (
-    Comparison,
-    FitSummary,
-    GroupedPanel,
-    LabelPanels,
-    Panel,
-    compare,
-    fit_summary,
-    measure,
-)
+from calibrant._measure import GroupedPanel, LabelPanels, Panel, measure
 from calibrant._multilabel import MultiLabel
 from calibrant._scores import Scores
-from calibrant.calibrators import load_calibrator
-from calibrant.inference import LabelShift, label_shift
 from calibrant.predictions import Confidences, Predictions
 
 if TYPE_CHECKING:
+    from calibrant import calibrators as calibrators
     from calibrant import cli as cli
     from calibrant import data as data
     from calibrant import examples as examples
     from calibrant import huggingface as huggingface
+    from calibrant import inference as inference
     from calibrant import lightning as lightning
     from calibrant import losses as losses
     from calibrant import models as models
@@ -50,9 +40,13 @@ if TYPE_CHECKING:
     from calibrant import report as report
     from calibrant import results as results
     from calibrant import sklearn as sklearn
+    from calibrant import streaming as streaming
     from calibrant import study as study
     from calibrant import torchmetrics as torchmetrics
     from calibrant import train as train
+    from calibrant._measure import Comparison, FitSummary, compare, fit_summary
+    from calibrant.calibrators import load_calibrator
+    from calibrant.inference import LabelShift, label_shift
 
 __all__ = [
     "Comparison",
@@ -80,33 +74,33 @@ __all__ = [
 ]
 
 
-# Loaded when they are first used: they need PyTorch, Matplotlib or other optional packages.
+# Loaded when they are first used: many need PyTorch, Matplotlib or other optional packages.
 _LAZY = {
-    "cli",
-    "data",
-    "examples",
-    "huggingface",
-    "lightning",
-    "losses",
-    "models",
-    "papers",
-    "plots",
-    "ray_data",
-    "report",
-    "results",
-    "sklearn",
-    "study",
-    "torchmetrics",
-    "train",
+    "_measure": "Comparison FitSummary compare fit_summary",
+    "calibrators": "load_calibrator",
+    "inference": "LabelShift label_shift",
+    "cli": "",
+    "data": "",
+    "examples": "",
+    "huggingface": "",
+    "lightning": "",
+    "losses": "",
+    "models": "",
+    "papers": "",
+    "plots": "",
+    "ray_data": "",
+    "report": "",
+    "results": "",
+    "sklearn": "",
+    "streaming": "",
+    "study": "",
+    "torchmetrics": "",
+    "train": "",
 }
 
-
-def __getattr__(name: str) -> ModuleType:
-    """Load a submodule when it is first used."""
-    if name in _LAZY:
-        return importlib.import_module(f"calibrant.{name}")
-    raise AttributeError(f"module 'calibrant' has no attribute {name!r}")
+if not TYPE_CHECKING:
+    __getattr__ = first_used(__name__, _LAZY)
 
 
 def __dir__() -> list[str]:
-    return sorted(globals().keys() | _LAZY)
+    return sorted(globals().keys() | _LAZY.keys() | set(__all__))

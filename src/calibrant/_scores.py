@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,8 @@ from calibrant._core.belonging import NONE, Belonging
 from calibrant._core.checks import refuse
 from calibrant._core.compiled_sweeps import ClassTables
 from calibrant._core.formatting import in_samples
+from calibrant._core.map_rows import MapRows
+from calibrant._core.maps import laid_out
 from calibrant._core.row_sweeps import RowSummary, TopLabel
 from calibrant._core.validation import (
     check_logits,
@@ -128,9 +130,8 @@ class Scores(Frozen):
         kind, scores = one_of(logits, probs, WHICH_SCORES)
         check_matrix(scores, kind)
         names = None if classes is None else check_names("classes", classes, scores.shape[1])
-        self.__dict__.update(
-            kind=kind, scores=read_only(scores), classes=names, meta=frozen_meta(meta)
-        )
+        given = {"maps": scores} if isinstance(scores, MapRows) else {"scores": read_only(scores)}
+        self.__dict__.update(given, kind=kind, classes=names, meta=frozen_meta(meta))
         self._check_rest()
         second = row_sums = None
         if kind == "logits":
@@ -141,8 +142,6 @@ class Scores(Frozen):
 
     kind: row_summary.ScoreKind
     """Whether ``scores`` are logits or probabilities."""
-    scores: Float
-    """The matrix (N, K) as it was given."""
     classes: tuple[str, ...] | None
     meta: Mapping[str, Any]
     argmax: Int | None
@@ -161,15 +160,26 @@ class Scores(Frozen):
 
     # --- what was given -----------------------------------------------------------------------
 
+    @cached_property
+    def scores(self) -> Float:
+        """The matrix (N, K) as it was given; maps are laid out when it is first used."""
+        return read_only(laid_out(vars(self)["maps"]))
+
+    @property
+    def rows(self) -> Float:
+        """The same for a range of rows at a time: maps are not laid out as a whole."""
+        found = vars(self).get("scores")
+        return vars(self)["maps"] if found is None else found  # type: ignore[no-any-return]
+
     @property
     def num_samples(self) -> int:
         """N."""
-        return int(self.scores.shape[0])
+        return int(self.rows.shape[0])
 
     @property
     def num_classes(self) -> int:
         """K."""
-        return int(self.scores.shape[1])
+        return int(self.rows.shape[1])
 
     def __len__(self) -> int:
         return self.num_samples
@@ -187,7 +197,7 @@ class Scores(Frozen):
         ``meta={"i_mean_it": True}`` silences it.
         """
         silent = self.kind != "logits" or self.meta.get("i_mean_it") is True
-        return "" if silent or not look_like_probs(self.scores) else DOUBT
+        return "" if silent or not look_like_probs(self.rows) else DOUBT
 
     # --- matrices, computed on demand and not kept ---------------------------------------------
 
@@ -225,7 +235,7 @@ class Scores(Frozen):
         The columns are kept, so that they need no other pass.
         """
         summary, made = row_summary.summarise_rows(
-            self.scores,
+            self.rows,
             self._labels,
             self.kind,
             self.argmax,
@@ -241,7 +251,7 @@ class Scores(Frozen):
         """Classwise tables, from the pass that makes the columns; None without compiled kernels."""
         assert self._labels is not None
         found = row_summary.class_tables(
-            self.scores, self._labels, self.argmax, self.second, self.row_sums, bins
+            self.rows, self._labels, self.argmax, self.second, self.row_sums, bins
         )
         if found is None:
             return None
@@ -251,6 +261,8 @@ class Scores(Frozen):
     @cached_property
     def _top(self) -> TopLabel:
         """The columns of the top label. Probabilities show them without the whole pass."""
+        if self.rows is vars(self).get("maps") and "_summary" not in vars(self):
+            return row_summary.top_of_maps(self.rows, self._labels) or self._summary
         if self.argmax is None or self.row_sums is None or "_summary" in vars(self):
             return self._summary
         return row_summary.top_of_probs(self.scores, self._labels, self.argmax, self.row_sums)
@@ -285,8 +297,8 @@ class Scores(Frozen):
     def slab(self, rows: slice) -> Self:
         """A range of rows, without copying or checking again."""
         part = object.__new__(type(self))
-        per_sample = ("scores", "argmax", "second", "row_sums", *self._per_sample)
-        columns = {name: vars(self)[name] for name in per_sample}
+        per_sample = ("argmax", "second", "row_sums", *self._per_sample)
+        columns = {"scores": self.rows} | {name: vars(self)[name] for name in per_sample}
         part.__dict__.update(
             {name: None if column is None else column[rows] for name, column in columns.items()},
             belonging=self.belonging.take(rows),
@@ -339,6 +351,8 @@ def one_of(logits: Any, probs: Any, advice: str) -> tuple[row_summary.ScoreKind,
     if (logits is None) == (probs is None):
         got = "got neither" if logits is None else "got both"
         raise refuse("logits/probs", "takes exactly one of the two", got, advice)
+    if isinstance(logits, MapRows):
+        return "logits", cast("Float", logits)  # it is indexed like one
     if probs is None:
         return "logits", to_floats(logits, "logits")
     return "probs", to_floats(probs, "probs")

@@ -35,7 +35,7 @@
 #define STORE_D(p, x) (*(NAME(any_vd) *)(p) = (x))
 #define STORE_I(p, x) (*(NAME(any_vi) *)(p) = (x))
 #define STORE_L(p, x) (*(NAME(any_vl) *)(p) = (x))
-#define WIDE(p) __builtin_convertvector(*(const NAME(any_vh) *)(p), vd)
+#define GENERIC_WIDE(p) __builtin_convertvector(*(const NAME(any_vh) *)(p), vd)
 #define splat_f(x) ((float)(x) - (vf){0})
 #define splat_d(x) ((double)(x) - (vd){0})
 #define splat_l(x) ((int64_t)(x) + (vl){0})
@@ -85,7 +85,7 @@ typedef struct {
 
 /* The sums of eight rows, and room for their columns. */
 typedef struct {
-    double top[8], gap[8], total[8], squares[8], weighted[8], label[8], spare[6][8];
+    double top[8], gap[8], factor[8], total[8], squares[8], weighted[8], label[8], spare[6][8];
 } Eight;
 
 typedef struct {
@@ -97,6 +97,13 @@ typedef struct {
 typedef struct {
     int64_t bins, *count, *units, *hits;
 } Table;
+
+/* Probabilities in units above the first bin, and their classes. */
+typedef struct {
+    double scaled[NARROW * 8 + 8];
+    int32_t of[NARROW * 8 + 16];
+    int64_t count;
+} Listed;
 
 typedef struct {
     double *log_total, *mean, *variance;
@@ -188,6 +195,14 @@ static inline void count_entry(const Table *t, int64_t k, double value)
     t->units[cell] += (int64_t)nearest(value * UNITS);
 }
 
+/* The same for a probability in units. */
+static inline void count_units(const Table *t, int64_t k, double scaled)
+{
+    int64_t cell = k * t->bins + width_index(scaled * (1 / UNITS), t->bins);
+    t->count[cell]++;
+    t->units[cell] += (int64_t)nearest(scaled);
+}
+
 static inline void count_label(const Table *t, int64_t label, double label_prob)
 {
     t->hits[label * t->bins + width_index(label_prob, t->bins)]++;
@@ -217,17 +232,20 @@ static void add_by_width(const Histogram *h, int64_t rows, const double *confide
 }
 
 /* Cells are the leading bits of the odds in float32, from `first` on, `drop` bits left out. */
+static inline int64_t odds_cell(double odds, int32_t first, int drop, int64_t cells)
+{
+    float narrow = (float)odds;
+    int32_t bits;
+    memcpy(&bits, &narrow, sizeof bits);
+    int64_t cell = (int64_t)(bits >> drop) - first;
+    return cell < 0 ? 0 : cell < cells ? cell : cells - 1;
+}
+
 static void add_by_odds(const Histogram *h, int64_t rows, const double *odds,
                         const double *confidence, const uint8_t *correct, int32_t first, int drop)
 {
-    for (int64_t i = 0; i < rows; i++) {
-        float narrow = (float)odds[i];
-        int32_t bits;
-        memcpy(&bits, &narrow, sizeof bits);
-        int64_t cell = (int64_t)(bits >> drop) - first;
-        cell = cell < 0 ? 0 : cell < h->cells ? cell : h->cells - 1;
-        add_sample(h, cell, correct[i] != 0, confidence[i]);
-    }
+    for (int64_t i = 0; i < rows; i++)
+        add_sample(h, odds_cell(odds[i], first, drop, h->cells), correct[i] != 0, confidence[i]);
 }
 
 /* --- the sweeps, once per instruction set ---------------------------------------------------- */
@@ -237,8 +255,17 @@ static void add_by_odds(const Histogram *h, int64_t rows, const double *odds,
 #define GENERIC_MIN_F(a, b) SELECT_F((a) < (b), a, b)
 #define GENERIC_MAX_D(a, b) SELECT_D((a) > (b), a, b)
 #define GENERIC_MIN_D(a, b) SELECT_D((a) < (b), a, b)
+/* The lanes of x that are in the mask, one after the other; may write up to DW entries. */
+#define GENERIC_LIST_D(to, x, mask) \
+    do { \
+        double *at_ = (to); \
+        for (int i_ = 0; i_ < DW; at_ += (mask) >> i_ & 1, i_++) \
+            *at_ = (x)[i_]; \
+    } while (0)
 
 #define ABOVE_F GENERIC_ABOVE_F
+#define LIST_D GENERIC_LIST_D
+#define WIDE GENERIC_WIDE
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define FMA_F(a, b, c) ((a) * (b) + (c))
@@ -300,6 +327,17 @@ static inline int bits_of_lanes(const int32_t *lanes, int64_t any)
 #undef MIN_D
 #undef MASK_I
 #undef MASK_L
+#undef LIST_D
+#undef WIDE
+#define WIDE(p) ((vd)_mm256_cvtps_pd(_mm_loadu_ps(p))) /* GCC converts two halves */
+/* Halves of four float64 lanes, those in the mask first. */
+static const int32_t CHOSEN[16][8] = {
+    {0}, {0, 1}, {2, 3}, {0, 1, 2, 3}, {4, 5}, {0, 1, 4, 5}, {2, 3, 4, 5}, {0, 1, 2, 3, 4, 5},
+    {6, 7}, {0, 1, 6, 7}, {2, 3, 6, 7}, {0, 1, 2, 3, 6, 7}, {4, 5, 6, 7}, {0, 1, 4, 5, 6, 7},
+    {2, 3, 4, 5, 6, 7}, {0, 1, 2, 3, 4, 5, 6, 7}};
+#define LIST_D(to, x, mask) \
+    STORE_D(to, (vd)_mm256_permutevar8x32_epi32( \
+                    (__m256i)(x), _mm256_loadu_si256((const __m256i *)CHOSEN[mask])))
 #define FMA_F(a, b, c) ((vf)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
 #define FMA_D(a, b, c) ((vd)_mm256_fmadd_pd((__m256d)(a), (__m256d)(b), (__m256d)(c)))
 #define MAX_F(a, b) ((vf)_mm256_max_ps((__m256)(a), (__m256)(b)))
@@ -330,6 +368,10 @@ static inline int bits_of_lanes(const int32_t *lanes, int64_t any)
 #undef MASK_I
 #undef ABOVE_F
 #undef MASK_L
+#undef LIST_D
+#undef WIDE
+#define WIDE(p) ((vd)_mm512_cvtps_pd(_mm256_loadu_ps(p)))
+#define LIST_D(to, x, mask) STORE_D(to, (vd)_mm512_maskz_compress_pd((__mmask8)(mask), (__m512d)(x)))
 #define FMA_F(a, b, c) ((vf)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
 #define FMA_D(a, b, c) ((vd)_mm512_fmadd_pd((__m512d)(a), (__m512d)(b), (__m512d)(c)))
 #define MAX_F(a, b) ((vf)_mm512_max_ps((__m512)(a), (__m512)(b)))
@@ -930,6 +972,7 @@ static PyObject *rows_width_bins(PyObject *self, PyObject *args)
 
 #include "_rows_simulated.h"
 #include "_rows_clusters.h"
+#include "_rows_slabs.h"
 #include "_rows_fits.h"
 
 static const char *const LEVELS[] = {"baseline", "avx2", "avx512"};
@@ -965,6 +1008,7 @@ static PyMethodDef methods[] = {
     {"tempered", rows_tempered, METH_VARARGS, tempered_doc},
     {"add_by_width", rows_add_by_width, METH_VARARGS, add_by_width_doc},
     {"add_by_odds", rows_add_by_odds, METH_VARARGS, add_by_odds_doc},
+    {"add_slab", rows_add_slab, METH_VARARGS, add_slab_doc},
     {"add_by_cluster", rows_add_by_cluster, METH_VARARGS, add_by_cluster_doc},
     {"affine", rows_affine, METH_VARARGS, affine_doc},
     {"affine_losses", rows_affine_losses, METH_VARARGS, affine_losses_doc},

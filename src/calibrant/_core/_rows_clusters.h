@@ -33,6 +33,37 @@ static void add_by_cluster(const ClusterColumns *c, int64_t rows, const int64_t 
     }
 }
 
+/* The same as Python has it. */
+typedef struct {
+    long long coarse, cells, per_octave, first_octave, octaves, clusters;
+    int bits;
+    double largest;
+} ClusterLayout;
+
+#define CLUSTER_LAYOUT "LLLLLLid"
+#define PARSED_LAYOUT(l) \
+    &l.coarse, &l.cells, &l.per_octave, &l.first_octave, &l.octaves, &l.clusters, &l.bits, &l.largest
+
+static int cluster_columns(const ClusterLayout *l, ClusterColumns *c)
+{
+    int small = l->coarse > 0 && l->cells > 0 && l->per_octave > 0 && l->octaves > 0 &&
+                l->clusters > 0 && l->cells < MOST_CLASSES && l->octaves < MOST_CLASSES &&
+                l->clusters < MOST_CLASSES && l->coarse < MOST_CLASSES && l->bits > 0 &&
+                l->bits < 61 && l->first_octave > -MOST_CLASSES;
+    if (!small) {
+        PyErr_SetString(PyExc_ValueError, "the columns must have sizes above 0");
+        return 0;
+    }
+    *c = (ClusterColumns){l->coarse,   l->cells, l->per_octave, l->first_octave, l->octaves,
+                          l->clusters, (double)((int64_t)1 << l->bits), l->largest};
+    return 1;
+}
+
+static int64_t *cluster_table(Held *held, PyObject *object, const ClusterColumns *c)
+{
+    return WHOLE(object, "table", (2 * c->cells + 4 + c->octaves) * c->clusters, 1);
+}
+
 PyDoc_STRVAR(add_by_cluster_doc,
              "add_by_cluster(code, cell, correct, confidence, loss, brier, entropy, coarse, cells, "
              "\nper_octave, first_octave, octaves, clusters, bits, largest, table): add rows to the "
@@ -45,34 +76,23 @@ static PyObject *rows_add_by_cluster(PyObject *self, PyObject *args)
     const int64_t *code = NULL, *cell = NULL;
     const uint8_t *correct = NULL;
     const double *confidence = NULL, *losses[3];
-    long long coarse, cells, per_octave, first_octave, octaves, clusters;
-    double largest;
     int64_t *table = NULL;
-    int bits;
-    if (!PyArg_ParseTuple(args, "OOOOOOOLLLLLLidO", o, o + 1, o + 2, o + 3, o + 4, o + 5, o + 6,
-                          &coarse, &cells, &per_octave, &first_octave, &octaves, &clusters, &bits,
-                          &largest, &table_))
+    ClusterLayout layout;
+    ClusterColumns c;
+    if (!PyArg_ParseTuple(args, "OOOOOOO" CLUSTER_LAYOUT "O", o, o + 1, o + 2, o + 3, o + 4, o + 5,
+                          o + 6, PARSED_LAYOUT(layout), &table_))
         return NULL;
-    int small = coarse > 0 && cells > 0 && per_octave > 0 && octaves > 0 && clusters > 0 &&
-                cells < MOST_CLASSES && octaves < MOST_CLASSES && clusters < MOST_CLASSES &&
-                coarse < MOST_CLASSES && bits > 0 && bits < 61 && first_octave > -MOST_CLASSES;
-    if (!small) {
-        PyErr_SetString(PyExc_ValueError, "the columns must have sizes above 0");
-        return NULL;
-    }
-    int fine = column_rows(o[0], s) && (code = WHOLE(o[0], "code", s->rows, 0)) &&
+    int fine = cluster_columns(&layout, &c) && column_rows(o[0], s) && (code = WHOLE(o[0], "code", s->rows, 0)) &&
                (cell = WHOLE(o[1], "cell", s->rows, 0)) &&
                (correct = column(held, o[2], "correct", "?", 1, s->rows, 0)) &&
                (confidence = DOUBLES(o[3], "confidence", 0)) &&
                (losses[0] = DOUBLES(o[4], "loss", 0)) &&
                (losses[1] = DOUBLES(o[5], "brier", 0)) &&
                (losses[2] = DOUBLES(o[6], "entropy", 0)) &&
-               (table = WHOLE(table_, "table", (2 * cells + 4 + octaves) * clusters, 1)) &&
-               all_below(code, s->rows, clusters, "code") &&
-               all_below(cell, s->rows, cells * coarse, "cell");
+               (table = cluster_table(held, table_, &c)) &&
+               all_below(code, s->rows, c.clusters, "code") &&
+               all_below(cell, s->rows, c.cells * c.coarse, "cell");
     if (fine) {
-        ClusterColumns c = {coarse,   cells, per_octave, first_octave, octaves,
-                            clusters, (double)((int64_t)1 << bits), largest};
         UNLOCKED(add_by_cluster(&c, s->rows, code, cell, correct, confidence, losses, table));
     }
     return done(held, s, fine, -1);

@@ -87,17 +87,22 @@ INLINE void NAME(join)(int count, const vf *sums, double *out)
     }
 }
 
-/* Up to DW rows of terms, as probabilities, into the tables. */
+/* The classes of up to DW rows of terms: those that were not predicted, whose terms are not 0, and
+   the predicted ones. */
 INLINE void NAME(count_few)(const vf *terms, int64_t classes, int from, const int64_t *predicted,
-                            const double *gap, const double *confidence, int64_t count, vl *first,
-                            const Table *t)
+                            const double *factor, const double *confidence, int64_t count,
+                            vl *first, const Table *t)
 {
-    vd p[NARROW], certain = LOAD_D(confidence), scale = NAME(expd)(LOAD_D(gap)) * certain;
-    for (int64_t k = 0; k < classes; k++) {
-        vd other = WIDE((const float *)(terms + k) + from) * scale;
-        p[k] = SELECT_D(LOAD_L(predicted) == splat_l(k), certain, MIN_D(splat_d(1), other));
-    }
-    NAME(count_narrow)(p, classes, NAME(lanes_below)(count), first, t);
+    Listed list;
+    vd scale = LOAD_D(factor) * LOAD_D(confidence) * UNITS;
+    scale = (vd)((vl)scale & NAME(lanes_below)(count));
+    list.count = 0;
+    for (int64_t k = 0; k < classes; k++)
+        NAME(bin_lanes)(WIDE((const float *)(terms + k) + from) * scale, k, NAME(first_limit)(t),
+                        first, &list);
+    NAME(count_listed)(&list, t);
+    for (int64_t i = 0; i < DW && i < count; i++)
+        count_entry(t, predicted[i], confidence[i]);
 }
 
 /* Columns of FW rows of a tile, `count` of them real; -1, or the first bad one. */
@@ -148,7 +153,7 @@ INLINE int64_t NAME(few_rows)(const float (*tile)[TILE], int64_t classes, int64_
             out->correct[to + from + i] = right[i] != 0;
         }
         for (int u = 0; t && u < here; u += DW)
-            NAME(count_few)(terms, classes, from + u, predicted + u, e.gap + u, some.confidence + u,
+            NAME(count_few)(terms, classes, from + u, predicted + u, e.factor + u, some.confidence + u,
                             here - u, first, t);
         for (int64_t i = 0; t && i < here; i++)
             count_label(t, labels[from + i], some.label_prob[i]);

@@ -90,8 +90,8 @@ INLINE vd NAME(log1pd)(vd x)
 
 /* --- from the sums of eight rows to their columns -------------------------------------------- */
 
-/* Lanes `from` on of the eight rows; the columns go to `at`. */
-INLINE void NAME(finish)(const Eight *in, int from, const int64_t *right, double most,
+/* Lanes `from` on of the eight rows; the columns go to `at`. Keeps the factor of their terms. */
+INLINE void NAME(finish)(Eight *in, int from, const int64_t *right, double most,
                          const Columns *out, int64_t at)
 {
     vd total = LOAD_D(in->total + from), gap = LOAD_D(in->gap + from);
@@ -110,6 +110,7 @@ INLINE void NAME(finish)(const Eight *in, int from, const int64_t *right, double
     vd entropy = log_norm - confidence * moment;
     entropy = MAX_D(splat_d(0.0), entropy);
     entropy = MIN_D(splat_d(most), entropy);
+    STORE_D(in->factor + from, factor);
     STORE_D(out->odds + at, odds);
     STORE_D(out->confidence + at, confidence);
     STORE_D(out->label_log_prob + at, label_log_odds - log_norm);
@@ -358,9 +359,9 @@ INLINE double NAME(exp1)(double x)
 
 /* The classes of one row of float32 terms: first bins in 32 bits, the others counted one by one. */
 INLINE void NAME(count_row)(const float *z, const float *kept, int64_t classes, int64_t at,
-                            double gap, double confidence, int32_t *first, const Table *t)
+                            double factor, double confidence, int32_t *first, const Table *t)
 {
-    float scale = (float)(NAME(exp1)(gap) * confidence * UNITS);
+    float scale = (float)(factor * confidence * UNITS);
     float limit = (float)(UNITS / (double)t->bins * (1 - SLACK));
     for (int64_t j = 0; j < classes; j += 16)
         EACH
@@ -425,7 +426,7 @@ FUNCTION void NAME(logits_wide)(const Scores *s, const int64_t *labels, const do
             copy_columns(out, start, &few, count);
         for (int64_t i = 0; t && i < count; i++) {
             NAME(count_row)((const float *)floats_of(s, start + i), kept + i * padded, s->classes,
-                            out->predicted[start + i], e.gap[i], few.confidence[i], first, t);
+                            out->predicted[start + i], e.factor[i], few.confidence[i], first, t);
             count_label(t, labels[start + i], few.label_prob[i]);
             if (++held == most_held || start + i + 1 == s->rows) {
                 for (int64_t k = 0; k < s->classes; k++)
@@ -515,28 +516,38 @@ INLINE vl NAME(lanes_below)(int64_t count)
     return LOAD_L(there);
 }
 
-/* Classes of DW rows of probabilities: first bins side by side, the few above them from a list,
-   so that no branch depends on the data. */
+/* Class k of DW rows, in units: first bins side by side, the few above them in a list, so that no
+   branch depends on the data. */
+INLINE void NAME(bin_lanes)(vd scaled, int64_t k, vd limit, vl *first, Listed *list)
+{
+    vl above = (vl)(scaled > limit);
+    unsigned mask = (unsigned)MASK_L(above);
+    first[k] += ROUNDED((vd)((vl)scaled & ~above));
+    LIST_D(list->scaled + list->count, scaled, mask);
+    STORE_I(list->of + list->count, (vi){0} + (int32_t)k);
+    list->count += __builtin_popcount(mask);
+}
+
+INLINE void NAME(count_listed)(const Listed *list, const Table *t)
+{
+    const Table to = *t;
+    for (int64_t i = 0; i < list->count; i++)
+        count_units(&to, list->of[i], list->scaled[i]);
+}
+
+INLINE vd NAME(first_limit)(const Table *t)
+{
+    return splat_d(UNITS / (double)t->bins * (1 - SLACK));
+}
+
+/* Classes of DW rows of probabilities. */
 INLINE void NAME(count_narrow)(const vd *p, int64_t classes, vl there, vl *first, const Table *t)
 {
-    double lanes[8], values[NARROW * 8 + 1];
-    int32_t of[NARROW * 8 + 1];
-    int64_t listed = 0;
-    vd limit = splat_d(UNITS / (double)t->bins * (1 - SLACK));
-    for (int64_t k = 0; k < classes; k++) {
-        vd scaled = (vd)((vl)(p[k] * UNITS) & there);
-        vl above = (vl)(scaled > limit);
-        unsigned mask = (unsigned)MASK_L(above);
-        first[k] += ROUNDED((vd)((vl)scaled & ~above));
-        STORE_D(lanes, p[k]);
-        for (int i = 0; i < DW; i++) {
-            values[listed] = lanes[i];
-            of[listed] = (int32_t)k;
-            listed += mask >> i & 1;
-        }
-    }
-    for (int64_t i = 0; i < listed; i++)
-        count_entry(t, of[i], values[i]);
+    Listed list;
+    list.count = 0;
+    for (int64_t k = 0; k < classes; k++)
+        NAME(bin_lanes)((vd)((vl)(p[k] * UNITS) & there), k, NAME(first_limit)(t), first, &list);
+    NAME(count_listed)(&list, t);
 }
 
 INLINE void NAME(add_first)(const vl *first, int64_t classes, const Table *t)

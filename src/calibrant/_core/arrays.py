@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
+from threading import Thread
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -99,8 +99,32 @@ def over_chunks(
     workers = min(threads or num_threads(), len(slices))
     if workers <= 1:
         return [work(iter(slices))]
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(lambda first: work(iter(slices[first::workers])), range(workers)))
+    return _at_once([partial(work, iter(slices[first::workers])) for first in range(workers)])
+
+
+def _at_once(jobs: Sequence[Callable[[], Result]]) -> list[Result]:
+    """Run each job in a thread, the first in this one; return their results in order.
+
+    The pool of ``concurrent.futures`` takes longer to load than a small file to measure.
+    """
+    found: dict[int, Result] = {}
+    errors: dict[int, BaseException] = {}
+
+    def run(number: int) -> None:
+        try:
+            found[number] = jobs[number]()
+        except BaseException as error:  # raised again by the thread that called
+            errors[number] = error
+
+    threads = [Thread(target=run, args=(number,)) for number in range(1, len(jobs))]
+    for thread in threads:
+        thread.start()
+    run(0)
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[min(errors)]
+    return [found[number] for number in range(len(jobs))]
 
 
 def in_order(
@@ -111,6 +135,8 @@ def in_order(
     Results that are added up in this order have the same bits whatever the number of cores. Only a
     few are held at a time.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     slices = list(row_slices(num_rows, num_columns))
     workers = min(num_threads(), len(slices))
     if workers <= 1:
@@ -130,8 +156,13 @@ def together(jobs: Sequence[Callable[[], Result]]) -> list[Result]:
     workers = min(num_threads(), len(jobs))
     if workers <= 1:
         return [job() for job in jobs]
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(lambda job: job(), jobs))
+    todo = iter(enumerate(jobs))  # each thread takes the next job: "next" is one step of Python
+
+    def work() -> list[tuple[int, Result]]:
+        return [(number, job()) for number, job in todo]
+
+    found = dict(pair for pairs in _at_once([work] * workers) for pair in pairs)
+    return [found[number] for number in range(len(jobs))]
 
 
 def fold_numbers(num_samples: int, folds: int, seed: int, clusters: Int | None = None) -> Int:

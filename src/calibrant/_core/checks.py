@@ -5,7 +5,6 @@ Every message names the argument, the rule, the value it got, and what to do nex
 
 from __future__ import annotations
 
-import difflib
 import math
 import numbers
 import unicodedata
@@ -14,6 +13,7 @@ from itertools import islice
 
 # Names that a message lists, and how much of each: the columns of a file may be any number.
 MOST_NAMES, LONGEST_NAME = 200, 100
+MOST_PROCESSES = 100_000  # or threads
 
 
 class InputError(ValueError):
@@ -86,6 +86,8 @@ def near_name(name: str, known: Iterable[str]) -> str:
     >>> near_name("adaptiv_ece", ["ece", "adaptive_ece"])
     "Did you mean 'adaptive_ece'?"
     """
+    import difflib
+
     names = [shortened(name, LONGEST_NAME) for name in islice(known, MOST_NAMES + 1)]
     close = difflib.get_close_matches(shortened(name, LONGEST_NAME), names, n=1)
     if close:
@@ -110,6 +112,13 @@ def check_count(name: str, value: int, *, least: int, most: int, example: int) -
         rule = f"must be a whole number from {least:,} to {most:,}"
         raise refuse(name, rule, f"got {value!r}", f"Try {name}={example}.")
     return int(value)
+
+
+def check_processes(**counts: int | None) -> None:
+    """Check numbers of workers and threads; None leaves the choice to the program."""
+    for name, value in counts.items():
+        if value is not None:
+            check_count(name, value, least=1, most=MOST_PROCESSES, example=2)
 
 
 def check_norm(norm: float, *, name: str = "norm", most: float = math.inf) -> float:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from calibrant._core.arrays import Bool, Float64, Int
+from calibrant._core.arrays import Bool, Float, Float64, Int
+from calibrant._core.compiled_sweeps import ClassTables, dense
 
 # Count, and whole and fractional words of the sum of confidence, of each cell.
 CellTables = tuple[Int, Int, Int]
@@ -44,6 +46,63 @@ def add_by_cluster(
     cell, *others = columns
     given = np.ascontiguousarray(cell, dtype=np.int64), *map(np.ascontiguousarray, others)
     rows.add_by_cluster(np.ascontiguousarray(code, dtype=np.int64), *given, *layout, table)
+
+
+@dataclass(frozen=True, slots=True)
+class SlabSums:
+    """What a slab of logits adds to a stream, beside what went into tables.
+
+    ``losses`` and ``squares`` are sums of negative log-likelihood, Brier score and entropy, and of
+    their squares, in units of 2^-52; ``large`` are negative log-likelihoods that are not in them,
+    ``impossible`` is the number of infinite ones. The columns are those of the histogram of odds.
+    """
+
+    losses: list[int]
+    squares: list[int]
+    large: Float64
+    impossible: int
+    columns: tuple[Float64, Float64, Bool]
+
+
+def add_slab(
+    rows: Any,
+    scores: Float,
+    labels: Int,
+    ignored: int | None,
+    tables: tuple[int, ClassTables, CellTables],
+    cells: tuple[int, int, int],
+    clusters: tuple[tuple[float, ...], int, Int | None],
+) -> SlabSums | None:
+    """Add logits of few classes to the tables of a stream, in one pass; None where one is bad.
+
+    Rows whose label is ``ignored`` are left out. ``tables`` are the bins, the tables of the classes
+    and those of the equal-width bins; ``cells`` as in ``add_by_odds``; ``clusters`` the layout of
+    ``add_by_cluster``, the cluster of all rows, and the table, or None.
+    """
+    bins, classes, width = tables
+    first, drop, bits = cells
+    odds, confidence, large = np.empty((3, len(labels)))
+    correct = np.empty(len(labels), dtype=np.bool_)
+    sums = np.zeros(14, dtype=np.int64)
+    count = rows.add_slab(
+        dense(scores),
+        labels,
+        ignored or 0,
+        ignored is not None,
+        bins,
+        *(classes.count, classes.units, classes.hits),
+        bits,
+        *width,
+        *(sums, odds, confidence, correct, large),
+        first,
+        drop,
+        *clusters,
+    )
+    if count < 0:
+        return None
+    exact = [(high << 26) + low for high, low in sums[:12].reshape(-1, 2).tolist()]
+    columns = odds[:count], confidence[:count], correct[:count]
+    return SlabSums(exact[::2], exact[1::2], large[: sums[13]], int(sums[12]), columns)
 
 
 def exact_sum(rows: Any, values: Float64) -> int | None:

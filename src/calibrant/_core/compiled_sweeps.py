@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._core.arrays import Float, Float64, Int, over_chunks
-from calibrant._core.row_sweeps import NARROW_CLASSES, RowSummary
+from calibrant._core.arrays import Float, Float64, Int, chunk_rows, over_chunks
+from calibrant._core.row_sweeps import NARROW_CLASSES, RowSummary, TopLabel
 
 # With more cells than this, one thread fills the tables: each thread has its own.
 SHARED_CELLS = 1 << 20
@@ -53,8 +53,8 @@ def check_logits(rows: Any, scores: Float) -> tuple[Int | None, Float64 | None, 
 
     def check(part: slice) -> int:
         if predicted is None or second is None:
-            return int(rows.check_logits(_dense(scores[part]), None, None))
-        return int(rows.check_logits(_dense(scores[part]), predicted[part], second[part]))
+            return int(rows.check_logits(dense(scores[part]), None, None))
+        return int(rows.check_logits(dense(scores[part]), predicted[part], second[part]))
 
     return predicted, second, _first_bad(check, scores)
 
@@ -65,7 +65,7 @@ def check_probs(rows: Any, probs: Float) -> tuple[Int, Float64, int | None]:
     sums = np.empty(len(probs))
 
     def check(part: slice) -> int:
-        return int(rows.check_probs(_dense(probs[part]), sums[part], predicted[part]))
+        return int(rows.check_probs(dense(probs[part]), sums[part], predicted[part]))
 
     return predicted, sums, _first_bad(check, probs)
 
@@ -102,9 +102,32 @@ def sweep_logits(
         given = None if labels is None else labels[part]
         other = None if second is None else second[part]
         arguments = (bins, tables.count, tables.units, tables.hits) if bins else NO_TABLES
-        rows.logits(_dense(logits[part]), given, other, *_parts(out, part), *arguments)
+        rows.logits(dense(logits[part]), given, other, *_parts(out, part), *arguments)
 
     return out, _over_tables(sweep, logits.shape, bins)
+
+
+def sweep_top(rows: Any, logits: Float, labels: Int | None) -> TopLabel:
+    """The columns of the predicted class alone, of checked logits of few classes.
+
+    New memory for the others takes longer than to compute them.
+    """
+    num_rows, num_classes = logits.shape
+    odds, confidence = np.empty((2, num_rows))
+    out = TopLabel(
+        np.empty(num_rows, dtype=np.int64), np.empty(num_rows, dtype=np.bool_), odds, confidence
+    )
+
+    def work(slices: Iterator[slice]) -> None:
+        spare = np.empty((4, min(num_rows, chunk_rows(num_classes))))
+        for part in slices:
+            given = None if labels is None else labels[part]
+            kept = out.predicted[part], out.correct[part], odds[part], confidence[part]
+            others = spare[:, : part.stop - part.start]
+            rows.logits(dense(logits[part]), given, None, *kept, *others, *NO_TABLES)
+
+    over_chunks(work, num_rows, num_classes, light=LIGHT)
+    return out
 
 
 def sweep_probs(
@@ -124,7 +147,7 @@ def sweep_probs(
     out = RowSummary.empty(len(probs), predicted)
 
     def sweep(part: slice, tables: ClassTables) -> None:
-        chunk = _dense(probs[part])
+        chunk = dense(probs[part])
         given = None if labels is None else labels[part]
         rows.probs(chunk, total[part], given, *_parts(out, part))
         if bins:
@@ -158,7 +181,7 @@ def _over_tables(
 def tempered(rows: Any, chunk: Float, top: Float64, beta: float, *, exact: bool) -> list[Float64]:
     """For each row at inverse temperature beta: log sum exp, mean and variance of the logits."""
     out = list(np.empty((3, len(chunk))))
-    rows.tempered(_dense(chunk), np.ascontiguousarray(top), beta, exact, *out)
+    rows.tempered(dense(chunk), np.ascontiguousarray(top), beta, exact, *out)
     return out
 
 
@@ -176,7 +199,7 @@ def _parts(out: RowSummary, part: slice) -> tuple[Any, ...]:
     )
 
 
-def _dense(chunk: Float) -> Float:
+def dense(chunk: Float) -> Float:
     """The chunk with aligned entries, and dense rows where there are many classes."""
     size = chunk.itemsize
     stepped = all(step % size == 0 for step in chunk.strides)

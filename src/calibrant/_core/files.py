@@ -11,10 +11,8 @@ import io
 import json
 import lzma
 import os
-import secrets
 import stat
 import struct
-import tarfile
 import tokenize
 import zipfile
 import zlib
@@ -51,7 +49,6 @@ DAMAGE: tuple[type[Exception], ...] = (
     zipfile.BadZipFile,
     zlib.error,
     lzma.LZMAError,
-    tarfile.TarError,
     struct.error,
 )
 
@@ -84,7 +81,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def _temporary(target: Path) -> Path:
-    return target.with_name(f".{target.stem}-{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}")
+    return target.with_name(f".{target.stem}-{os.getpid()}-{os.urandom(4).hex()}{TEMPORARY}")
 
 
 def _flush(path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 from calibrant._core.checks import printable
@@ -141,6 +140,8 @@ def in_html(above: str, rows: Sequence[Sequence[str]], below: str) -> str:
     >>> "<td><bdi>&lt;b&gt;</bdi></td>" in in_html("", [["a"], ["<b>"]], "")
     True
     """
+    from html import escape
+
     head, *body = zip(*_full_columns(rows), strict=True)
     top = "".join(f"<th><bdi>{escape(cell)}</bdi></th>" for cell in head)
     lines = (

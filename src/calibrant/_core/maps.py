@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from hashlib import blake2b
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from calibrant._core.arrays import over_chunks, to_numpy
 from calibrant._core.checks import refuse
+from calibrant._core.map_rows import MapRows, parts_of
 from calibrant._core.row_sweeps import NARROW_CLASSES
 
 NAMED_BY = 4096  # scores of an image that tell it from others
@@ -34,7 +34,8 @@ def rows_of(
     """Flatten scores (N, K, …), labels (N, …) and what images or positions belong to.
 
     Images are the clusters unless clusters are given. Whatever has one entry per image is
-    repeated for each of its positions. Positions to be ignored are never laid out.
+    repeated for each of its positions. Positions to be ignored are never laid out. Scores of few
+    classes are ``MapRows``.
     """
     count, _, *positions = scores.shape
     truth = check_map_labels(scores, labels).reshape(-1)
@@ -51,7 +52,7 @@ def rows_of(
     if isinstance(groups, Mapping):
         groups = {name: spread(values, f"groups[{name!r}]") for name, values in groups.items()}
     return {
-        "scores": _positions_as_rows(scores) if left is None else _some_positions(scores, left),
+        "scores": _positions_as_rows(scores, left),
         "labels": truth if left is None else truth.take(left),
         "clusters": spread(np.arange(count) if clusters is None else clusters, "clusters"),
         "groups": groups,
@@ -62,35 +63,41 @@ def rows_of(
 
 def _batch_name(scores: NDArray[Any]) -> int:
     """A number from 0 to 2^64 - 1 for a batch of maps, made from some of its scores."""
-    some = scores.flat[:: max(1, -(-scores.size // NAMED_BY))].astype(np.float64)
-    return int.from_bytes(blake2b(some.tobytes(), digest_size=8).digest(), "little")
+    return int.from_bytes(_digest(scores.flat[:: max(1, -(-scores.size // NAMED_BY))]), "little")
 
 
-def _positions_as_rows(scores: NDArray[Any]) -> NDArray[Any]:
-    """(N, K, …) as rows of K. Few classes stay one after the other: no copy of a single map."""
+def _digest(some: NDArray[Any]) -> bytes:
+    from hashlib import blake2b
+
+    return blake2b(some.astype(np.float64).tobytes(), digest_size=8).digest()
+
+
+def _positions_as_rows(scores: NDArray[Any], left: NDArray[Any] | None) -> Any:
+    """(N, K, …) as rows of K: those of few classes a range at a time, those of many at once."""
     classes = scores.shape[1]
     if classes <= NARROW_CLASSES:
-        return np.moveaxis(scores, 1, 0).reshape(classes, -1).T
-    return np.moveaxis(scores, 1, -1).reshape(-1, classes)
+        return MapRows(scores.reshape(*scores.shape[:2], -1), left)
+    rows = np.moveaxis(scores, 1, -1).reshape(-1, classes)
+    return rows if left is None else rows.take(left, axis=0)
 
 
-def _some_positions(scores: NDArray[Any], left: NDArray[Any]) -> NDArray[Any]:
-    """Some positions of (N, K, …), counted image by image, as rows of K.
+def laid_out(rows: MapRows) -> NDArray[Any]:
+    """All rows as a matrix. Classes stay one after the other: no copy of a single map.
 
-    Few classes are copied plane by plane, once, on all cores.
+    Each class is copied once, on all cores.
     """
-    if scores.shape[1] > NARROW_CLASSES:
-        return _positions_as_rows(scores).take(left, axis=0)
-    flat = scores.reshape(*scores.shape[:2], -1)
-    images, classes, size = flat.shape
+    images, classes, size = rows.maps.shape
+    if rows.left is None:
+        return np.moveaxis(rows.maps, 1, 0).reshape(classes, -1).T
+    left = rows.left
     cuts = np.searchsorted(left, np.arange(images + 1) * size)
     parts = [slice(low, high) for low, high in pairwise(cuts.tolist())]
     within = [left[part] - image * size for image, part in enumerate(parts)]
-    planes = np.empty((classes, len(left)), dtype=scores.dtype)
+    planes = np.empty((classes, len(left)), dtype=rows.dtype)
 
     def work(slices: Iterator[slice]) -> None:
-        for k in (rows.start for rows in slices):
-            for plane, part, places in zip(flat[:, k], parts, within, strict=True):
+        for k in (one.start for one in slices):
+            for plane, part, places in zip(rows.maps[:, k], parts, within, strict=True):
                 # Every place is inside; "raise" would copy once more, to leave nothing half done.
                 plane.take(places, out=planes[k, part], mode="clip")
 
@@ -121,11 +128,9 @@ def some_rows(
     (array([[ 6.,  8., 10.],
            [ 7.,  9., 11.]]), array([1, 2]), array([1, 1]))
     """
-    size = labels.shape[1]
     found = []
-    for image in range(rows.start // size, -(-rows.stop // size)):
-        low, high = max(rows.start - image * size, 0), min(rows.stop - image * size, size)
-        part, asked = scores[image, :, low:high], labels[image, low:high]
+    for image, inside in parts_of(rows, labels.shape[1]):
+        part, asked = scores[image, :, inside], labels[image, inside]
         if ignore_index is not None and not (kept := asked != ignore_index).all():
             left = np.flatnonzero(kept)
             part, asked = part.take(left, axis=1), asked[left]
@@ -149,8 +154,7 @@ def image_names(scores: NDArray[Any]) -> NDArray[np.int64]:
     """
     names = np.empty(len(scores), dtype=np.int64)
     for k, image in enumerate(scores.reshape(len(scores), -1)):
-        some = image[:: -(-len(image) // NAMED_BY)].astype(np.float64)
-        digest = blake2b(some.tobytes(), digest_size=8).digest()
+        digest = _digest(image[:: -(-len(image) // NAMED_BY)])
         names[k] = int.from_bytes(digest, "little", signed=True)
     return names
 

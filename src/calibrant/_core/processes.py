@@ -15,19 +15,9 @@ from contextlib import contextmanager, suppress
 from multiprocessing import connection, forkserver, resource_tracker
 from typing import Any
 
-from calibrant._core.checks import check_count
-
 Answer = Any
 DRIVER = "CALIBRANT_DRIVER"  # where the fork server finds whose it is
 STARTED = "started"
-MOST_PROCESSES = 100_000  # or threads
-
-
-def check_processes(**counts: int | None) -> None:
-    """Check numbers of workers and threads; None leaves the choice to the program."""
-    for name, value in counts.items():
-        if value is not None:
-            check_count(name, value, least=1, most=MOST_PROCESSES, example=2)
 
 
 class WorkerDied(Exception):

@@ -93,6 +93,12 @@ def summarise_rows(
     return _sweep(scores, labels, kind, predicted, consume, total, threads)
 
 
+def top_of_maps(maps: Float, labels: Int | None) -> TopLabel | None:
+    """The top-label columns of maps of few classes; None without compiled kernels."""
+    rows = compiled_rows()
+    return None if rows is None else compiled_sweeps.sweep_top(rows, maps, labels)
+
+
 def class_tables(
     scores: Float,
     labels: Int,

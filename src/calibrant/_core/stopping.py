@@ -13,9 +13,7 @@ Ctrl-C raises ``KeyboardInterrupt`` as usual.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -132,6 +130,8 @@ def end(code: int, text: str = "") -> NoReturn:
         kill_descendants()
         for path in list(_unfinished):
             if path.is_dir():
+                import shutil
+
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 with suppress(OSError):
@@ -175,6 +175,8 @@ def _processes() -> list[tuple[int, int]]:
     proc = Path("/proc")
     if not (proc / "self" / "stat").exists():
         command = ["ps", "-axo", "pid=,ppid=,stat="]
+        import subprocess
+
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as listing:
             rows = [line.split() for line in listing.communicate()[0].splitlines()]
         return [(int(p), int(q)) for p, q, s in rows if s[0] != "Z" and int(p) != listing.pid]

@@ -13,6 +13,7 @@ from calibrant._core import compiled_sweeps, row_summary
 from calibrant._core.arrays import Float, Float64, Int, over_chunks, row_slices, to_numpy
 from calibrant._core.checks import InputError, check_per_sample, near_name, refuse, shortened
 from calibrant._core.compiled import compiled_rows
+from calibrant._core.map_rows import MapRows
 from calibrant._core.row_sweeps import NARROW_CLASSES
 
 # Softmax outputs in float16 or float32, or rounded to four decimals, still pass.
@@ -128,10 +129,17 @@ def _index_of_names(array: Any, classes: tuple[str, ...] | None) -> Int:
 
 def check_logits(logits: Float) -> tuple[Int | None, Float64 | None]:
     """Reject NaN, +inf and rows of -inf; return predicted classes and second-largest if cheap."""
+    if isinstance(logits, MapRows) and _are_good(logits):
+        return None, None
     predicted, second, bad = row_summary.predict_and_check(logits)
     if bad is not None:
         raise _bad_logit(logits[bad].max(), bad)
     return predicted, second
+
+
+def _are_good(rows: MapRows) -> bool:
+    """Whether all positions of maps are good, those that are left out too: a quick look."""
+    return all(row_summary.predict_and_check(planes.T)[2] is None for planes in rows.maps)
 
 
 def _bad_logit(value: Any, row: int) -> InputError:

@@ -4,13 +4,27 @@ The package is private because its functions are ``calibrant.measure`` and ``cal
 module of that name would hide them.
 """
 
-from calibrant._measure._comparison import Comparison, compare
-from calibrant._measure._fit_summary import FitSummary, fit_summary
+from typing import TYPE_CHECKING
+
+from calibrant._core.lazy import first_used
 from calibrant._measure._grouped import GroupedPanel
 from calibrant._measure._labels import LabelPanels, WorstLabel
 from calibrant._measure._measure import measure
 from calibrant._measure._panel import UPWARD_BIAS, Panel, above_note, bounds_note
-from calibrant._measure._streams import grouped_panel_of_stream, panel_of_stream
+
+if TYPE_CHECKING:
+    from calibrant._measure._comparison import Comparison, compare
+    from calibrant._measure._fit_summary import FitSummary, fit_summary
+    from calibrant._measure._streams import grouped_panel_of_stream, panel_of_stream
+else:
+    __getattr__ = first_used(
+        __name__,
+        {
+            "_comparison": "Comparison compare",
+            "_fit_summary": "FitSummary fit_summary",
+            "_streams": "grouped_panel_of_stream panel_of_stream",
+        },
+    )
 
 __all__ = [
     "UPWARD_BIAS",

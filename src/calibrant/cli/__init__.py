@@ -55,7 +55,8 @@ def _harmless() -> Iterator[None]:
 
 # The modules in the order of --help, each with the names of their commands and groups of commands.
 PARTS = {
-    "_measure": ("measure", "compare"),
+    "_measure": ("measure",),
+    "_compare": ("compare",),
     "_decompose": ("decompose",),
     "_calibrate": ("calibrate",),
     "_shift": ("shift",),

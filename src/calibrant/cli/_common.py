@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import wraps
+from pathlib import Path
 from threading import Event, Thread
 from typing import Annotated, Any, NoReturn, Self
 
@@ -26,6 +27,7 @@ from calibrant._core.checks import (
     refuse,
     shortened,
 )
+from calibrant._core.version import __version__
 from calibrant.metrics import METRICS
 
 BAD_INPUT = 2
@@ -64,6 +66,22 @@ def completed_list(incomplete: str, names: Iterable[str]) -> list[str]:
     """
     before, comma, last = incomplete.rpartition(",")
     return [f"{before}{comma}{name}" for name in names if name.startswith(last)]
+
+
+def metric_names(metrics: str | None) -> list[str] | None:
+    """The names in the option --metrics."""
+    return [name.strip() for name in metrics.split(",")] if metrics else None
+
+
+def origin(paths: list[str], **facts: Any) -> dict[str, Any]:
+    """What JSON output says about where a panel comes from."""
+    sizes = [Path(path).stat().st_size for path in paths if Path(path).is_file()]
+    return {
+        "file": paths[0] if len(paths) == 1 else paths,
+        "file_bytes": sum(sizes) if sizes else None,
+        "version": __version__,
+        **facts,
+    }
 
 
 def one_line_errors(command: Callable[..., None]) -> Callable[..., None]:

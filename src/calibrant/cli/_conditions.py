@@ -7,14 +7,17 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from calibrant import metrics as m
 from calibrant._core.checks import InputError, near_name, refuse
-from calibrant._measure import Comparison, Panel
+from calibrant._measure import Panel
 from calibrant.cli._common import echo
+
+if TYPE_CHECKING:
+    from calibrant._measure import Comparison
 
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,

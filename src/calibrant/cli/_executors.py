@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrant._core.checks import check_choice, refuse
-from calibrant._core.processes import check_processes
+from calibrant._core.checks import check_choice, check_processes, refuse
 
 Address = Annotated[str | None, typer.Option(help="Address of an existing Ray cluster.")]
 

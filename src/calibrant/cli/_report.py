@@ -21,8 +21,8 @@ from calibrant.cli._common import (
     progress,
     refuse_given,
 )
+from calibrant.cli._compare import load_models
 from calibrant.cli._layout import OPTIONS, reads_files
-from calibrant.cli._measure import load_models
 from calibrant.cli._positive import (
     Costs,
     PositiveOption,

@@ -5,23 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from calibrant._core.stopping import repeatable
-from calibrant._measure import GroupedPanel, Panel, grouped_panel_of_stream, panel_of_stream
+from calibrant._measure import GroupedPanel, Panel
 from calibrant.cli._common import progress
 from calibrant.cli._executors import make_executor
 from calibrant.inference import Resampling
-from calibrant.streaming import (
-    FILE_EXECUTORS,
-    FileTotals,
-    Part,
-    accumulate_files,
-    in_this_process,
-    parquet_files,
-)
+
+if TYPE_CHECKING:
+    from calibrant.streaming import FileTotals, Part
 
 FilesExecutor = Annotated[
     str | None,
@@ -54,6 +49,9 @@ def measure_stream(
     **shape: Any,
 ) -> Panel | GroupedPanel:
     """The panel of the files that the patterns name, or one per group."""
+    from calibrant._measure import grouped_panel_of_stream, panel_of_stream
+    from calibrant.streaming import parquet_files
+
     found = _accumulated(parquet_files(patterns), how, bins)
     notes = _notes(found)
     if how.by is None:
@@ -64,6 +62,8 @@ def measure_stream(
 
 
 def _accumulated(files: Sequence[str], how: Streaming, bins: int) -> FileTotals:
+    from calibrant.streaming import FILE_EXECUTORS, Part, accumulate_files, in_this_process
+
     keywords: dict[str, Any] = {"bins": bins, "by": how.by, "skip_bad": how.skip_bad}
     options = {key: value for key, value in how.parallel.items() if value is not None}
     if not options:

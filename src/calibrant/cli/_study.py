@@ -15,8 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from calibrant._core.checks import check_choice, printable, refuse
-from calibrant._core.processes import check_processes
+from calibrant._core.checks import check_choice, check_processes, printable, refuse
 from calibrant.cli._common import echo, fail, one_line, one_line_errors, one_line_warnings
 from calibrant.cli._executors import Address, make_executor
 

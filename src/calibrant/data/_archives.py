@@ -64,7 +64,7 @@ def unpack(archive: Path, folder: Path) -> list[Path]:
         for path, _, stream in iterate(archive):
             target = Path(work, path)
             target.parent.mkdir(parents=True, exist_ok=True)
-            with clear_errors(archive, "archive"), target.open("xb") as out:
+            with clear_errors(archive, "archive", tarfile.TarError), target.open("xb") as out:
                 shutil.copyfileobj(stream, out, PIECE)
         tops = sorted(Path(work).iterdir())
         for top in tops:
@@ -79,7 +79,7 @@ def iterate(archive: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
     limit = max(ALWAYS_ALLOWED, MAX_GROWTH * archive.stat().st_size)
     members = _zip_members if zipfile.is_zipfile(archive) else _tar_members
     count, total = 0, 0
-    with clear_errors(archive, "archive"):
+    with clear_errors(archive, "archive", tarfile.TarError):
         for path, size, stream in members(archive, limit):
             count, total = count + 1, total + size
             if count > MAX_MEMBERS or total > limit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +29,7 @@ def read_exactly(stream: IO[bytes], size: int, where: str) -> bytes:
     """``size`` bytes, read in pieces, so that a wrong declared size allocates nothing extra."""
     check_size(2 * size, where)  # the pieces, and the whole that they are joined to
     pieces, missing = [], size
-    with clear_errors(where, "a whole file"):
+    with clear_errors(where, "a whole file", tarfile.TarError):
         while missing:
             piece = stream.read(min(missing, PIECE))
             if not piece:

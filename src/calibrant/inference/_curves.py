@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from calibrant._core.arrays import Float64, Int
-from calibrant._core.numerics import monotone_cubic, normal_quantile
+from calibrant._core.numerics import central_bounds, monotone_cubic, normal_quantile
 from calibrant.inference._resampling import STRENGTHS, Bounds
 
 # Curves are interpolated at this many points.
@@ -108,7 +108,7 @@ class ErrorCurve:
         if not self.defined:
             return math.nan, math.nan
         tail = (1 - level) / 2
-        low, high = np.quantile(self.draws, (tail, 1 - tail), axis=0, method="median_unbiased")
+        low, high = central_bounds(self.draws, tail)
         widest = (self.mean + SHAPE_UNCERTAINTY * (end - self.mean) for end in (low, high))
         lowest, highest = (self.along(end) for end in widest)
         found = self._least_error(lowest, highest), self._largest_error(lowest, highest)

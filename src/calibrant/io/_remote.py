@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
 
 from calibrant._core.checks import InputError, refuse
 from calibrant._core.memory import in_bytes
@@ -33,7 +30,7 @@ class RemoteFile:
     @property
     def name(self) -> str:
         """The file's name without its folders."""
-        return unquote(_without_query(self.url)[0].rpartition("/")[2])
+        return _unquoted(_without_query(self.url)[0].rpartition("/")[2])
 
     def __str__(self) -> str:
         return self.url
@@ -51,6 +48,8 @@ def remote_files(pattern: str) -> list[str]:
     A question mark begins the options of a filesystem, so of the wildcards only ``*`` and ``**``
     are known.
     """
+    from urllib.parse import quote
+
     from pyarrow import fs
 
     plain, query = _without_query(pattern)
@@ -80,7 +79,13 @@ def _fixed_part(plain: str) -> tuple[str, str]:
     """The folder before the first wildcard, and the pattern from there on."""
     parts = plain.split("/")
     first = next((k for k, part in enumerate(parts) if "*" in part), len(parts))
-    return "/".join(parts[:first]), unquote("/".join(parts[first:]))
+    return "/".join(parts[:first]), _unquoted("/".join(parts[first:]))
+
+
+def _unquoted(text: str) -> str:
+    from urllib.parse import unquote  # takes a while to load, and only URLs need it
+
+    return unquote(text)
 
 
 def _matcher(wild: str) -> re.Pattern[str]:
@@ -95,6 +100,9 @@ def _matcher(wild: str) -> re.Pattern[str]:
 @contextmanager
 def local_copy(url: str) -> Iterator[Path]:
     """A file on any filesystem that PyArrow knows, as a local one."""
+    import shutil
+    import tempfile
+
     with tempfile.TemporaryDirectory() as folder:
         with _clear(url):
             system, name, size = _file_at(url)
@@ -138,6 +146,8 @@ def _clear(url: str) -> Iterator[None]:
 
 
 def _check_room(size: int, folder: Path, url: str) -> None:
+    import shutil
+
     free = shutil.disk_usage(folder).free
     if size > free:
         raise InputError(

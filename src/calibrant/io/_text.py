@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -22,7 +21,11 @@ EXPANSION, PLENTY = 200, 1 << 30
 
 def opened_text(path: Path) -> BinaryIO:
     """The bytes of a text file; a compressed one is unpacked as it is read, never as a whole."""
-    return cast(BinaryIO, gzip.open(path) if path.suffix.lower() == GZIP else path.open("rb"))
+    if path.suffix.lower() != GZIP:
+        return path.open("rb")
+    import gzip
+
+    return cast(BinaryIO, gzip.open(path))
 
 
 def text_pieces(stream: BinaryIO, path: Path) -> Iterator[bytes]:

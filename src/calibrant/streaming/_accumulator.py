@@ -29,13 +29,7 @@ from calibrant._core.checks import (
     refuse,
 )
 from calibrant._core.compiled import kernels
-from calibrant._core.maps import (
-    check_ignore_index,
-    check_map_labels,
-    image_names,
-    is_map,
-    some_rows,
-)
+from calibrant._core.maps import check_ignore_index, check_map_labels, is_map
 from calibrant._core.row_sweeps import ROW_COST
 from calibrant._scores import WHICH_SCORES, one_of
 from calibrant.metrics import LOG_LOSS, METRICS
@@ -44,6 +38,7 @@ from calibrant.metrics._limits import Histogram
 from calibrant.metrics._streamed import Streamed, slack
 from calibrant.predictions import Predictions
 from calibrant.streaming._counts import HALF_BITS, NUM_CELLS, Counts, cell_limits
+from calibrant.streaming._map_slabs import MapSlabs
 from calibrant.streaming._state import fill_counts, pack_counts, unpack_state
 
 # Counts up to this are exact also as floats.
@@ -136,18 +131,11 @@ class Accumulator:
             check_ignore_index(ignore_index)
         if scores.shape[1] != self.num_classes or not truth.size:
             return False
-        flat, asked_of = scores.reshape(*scores.shape[:2], -1), truth.reshape(len(truth), -1)
-
-        names = image_names(scores)
+        flat, asked = scores.reshape(*scores.shape[:2], -1), truth.reshape(len(truth), -1)
+        maps = MapSlabs(kind, flat, asked, ignore_index)
 
         def work(slices: Iterator[slice]) -> Counts:
-            counts = Counts(self.num_classes, self.bins)
-            for rows in slices:
-                some, asked, image = some_rows(flat, asked_of, rows, ignore_index)
-                if len(asked):
-                    given: dict[str, Any] = {kind: some, "labels": asked}
-                    counts.add_rows(Predictions(**given, clusters=names[image]), self.bins)
-            return counts
+            return maps.counts(slices, self.bins)
 
         self._check_room(truth.size)
         if self.num_samples:
@@ -156,7 +144,7 @@ class Accumulator:
             found = over_chunks(work, truth.size, max(self.num_classes, ROW_COST))
         except InputError:
             return False
-        if not any(counts.clustered for counts in found):
+        if not any(counts.classwise.num_rows for counts in found):
             return False
         for counts in found:
             self._counts.add(counts)

@@ -7,6 +7,7 @@ do not depend on the order of the rows, and a cluster may reach over many files.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,20 @@ NUM_COUNTS, NUM_VALUES = 2 * COARSE_CELLS + 1, OCTAVES + len(MEANS)
 VALUE_BITS = 20
 FEW_CLUSTERS = 32  # images of a slab of pixels
 ROWS_AT_ONCE, LARGEST_VALUE = 1 << 15, 2.0**14
-MOST_ROWS = 1 << 24  # whose sums, drawn some times each, fit into 64 bits
+MOST_CLUSTERED = 1 << 24  # whose sums, drawn some times each, fit into 64 bits
+
+
+@dataclass
+class ImageTable:
+    """Sums by column and image of one batch of maps; an image without samples adds nothing."""
+
+    names: Any
+    sums: Int
+
+    @classmethod
+    def of(cls, names: Any) -> ImageTable:
+        """A table to be added to."""
+        return cls(names, np.zeros((NUM_COUNTS + NUM_VALUES, len(names)), dtype=np.int64))
 
 
 class ClusterSums:
@@ -62,18 +76,23 @@ class ClusterSums:
         rows = compiled_rows()
         names = [] if rows is None else [coded(slab[0]) for slab in slabs]
         every = np.unique(np.concatenate([found for found, _ in names])) if names else ()
-        few = len(every) <= FEW_CLUSTERS and sum(len(slab[0]) for slab in slabs) <= MOST_ROWS
+        few = len(every) <= FEW_CLUSTERS and sum(len(slab[0]) for slab in slabs) <= MOST_CLUSTERED
         if rows is None or not few:
             # Together: a table of replicates costs the same for a few rows as for many.
             self._add_parts(*map(np.concatenate, zip(*slabs, strict=True)))
             return
         table = np.zeros((NUM_COUNTS + NUM_VALUES) * len(every), dtype=np.int64)
-        octaves = PER_OCTAVE, FIRST_OCTAVE, OCTAVES
-        layout = COARSE, COARSE_CELLS, *octaves, len(every), VALUE_BITS, LARGEST_VALUE
+        layout = cluster_layout(len(every))
         for (found, code), (_, *columns) in zip(names, slabs, strict=True):
             place = np.searchsorted(every, found)[code]
             compiled_streams.add_by_cluster(rows, place, columns, layout, table)
         self._add_table(every, table.reshape(-1, len(every)))
+
+    def add_images(self, table: ImageTable) -> None:
+        """Add the sums of a few images."""
+        there = table.sums[: NUM_COUNTS - 1].any(axis=0)
+        if there.any():
+            self._add_table(table.names[there], table.sums[:, there])
 
     def _add_parts(self, clusters: Any, *columns: Any) -> None:
         """Add rows without the extension, or of many clusters."""
@@ -114,6 +133,12 @@ class ClusterSums:
             bin_confidence=values[:OCTAVES].T,
             means=means,
         )
+
+
+def cluster_layout(clusters: int) -> tuple[float, ...]:
+    """What the columns of a table by column and cluster are, for the compiled kernels."""
+    octaves = PER_OCTAVE, FIRST_OCTAVE, OCTAVES
+    return COARSE, COARSE_CELLS, *octaves, clusters, VALUE_BITS, LARGEST_VALUE
 
 
 def coded(clusters: Any) -> tuple[Any, Int]:

@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 
 from calibrant._core import compiled_streams
-from calibrant._core.arrays import Bool, Float64, Int
+from calibrant._core.arrays import Bool, Float, Float64, Int
 from calibrant._core.compiled import compiled_rows
-from calibrant._core.row_sweeps import RowSummary
+from calibrant._core.compiled_sweeps import ClassTables
+from calibrant._core.row_sweeps import NARROW_CLASSES, RowSummary
 from calibrant.metrics import BRIER_SCORE, ENTROPY, LOG_LOSS
 from calibrant.metrics._binning import width_index
 from calibrant.metrics._classwise import ClasswiseCounts, summarise_and_count
 from calibrant.metrics._exact import ExactSums
 from calibrant.predictions import Predictions
-from calibrant.streaming._clusters import MEANS, ClusterSums
+from calibrant.streaming._clusters import MEANS, ClusterSums, ImageTable, cluster_layout
 
 # A float32 holds its exponent and the 9 leading bits of its fraction in its upper 18 bits: 512
 # cells per octave of s without taking a logarithm. The cells cover 2^-126 <= s < 2^25; smaller s, 0
@@ -92,16 +93,56 @@ class Counts:
         self.width = Cells(bins)
         self.cells = Cells(cells)
         self.ranking: list[tuple[Int, Bool, Float64, Float64]] = []
-        self.unranked: list[RowSummary] = []  # the same for the compiled kernels
+        # The same for the compiled kernels: odds, confidence, correctness.
+        self.unranked: list[tuple[Float64, Float64, Bool]] = []
         self.totals: dict[str, int] = dict.fromkeys(MEANS, 0)
         self.squares: dict[str, int] = dict.fromkeys(MEANS, 0)
         self.impossible = 0  # labels of probability 0: the NLL is then infinite
         self.classwise = ClasswiseCounts(num_classes, bins)
         self.clusters: ClusterSums | None = None
         self.clustered: list[tuple[Any, ...]] = []
+        self.by_image: ImageTable | None = None
+
+    def add_logits(
+        self, rows: Any, logits: Float, labels: Int, ignored: int | None = None, image: int = 0
+    ) -> bool:
+        """Add a slab of logits of few classes in one pass of the compiled kernels.
+
+        Rows whose label is ``ignored`` are left out; the others are of the image. False where a row
+        is bad: the counts then mean nothing.
+        """
+        classwise, bins = self.classwise, self.classwise.above.shape[1]
+        classes = ClassTables.zeros(classwise.above.size)
+        table = None if self.by_image is None else self.by_image.sums.reshape(-1)
+        images = 1 if self.by_image is None else len(self.by_image.names)
+        found = compiled_streams.add_slab(
+            rows,
+            logits,
+            labels,
+            ignored,
+            (bins, classes, self.width.tables),
+            (_FIRST_CELL, _CELL_SHIFT, 2 * HALF_BITS),
+            (cluster_layout(images), image, table),
+        )
+        if found is None:
+            return False
+        self.unranked.append(found.columns)
+        classwise.add_tables(classes, len(found.columns[0]))
+        self.impossible += found.impossible
+        for name, loss, square in zip(MEANS, found.losses, found.squares, strict=True):
+            self.totals[name] += loss
+            self.squares[name] += square
+        if len(found.large):
+            self._add_loss(LOG_LOSS, found.large)
+        return True
 
     def add_rows(self, p: Predictions, bins: int) -> None:
         """Add a slab of predictions."""
+        rows = compiled_rows()
+        narrow = p.kind == "logits" and p.num_classes <= NARROW_CLASSES
+        if rows is not None and narrow and p.clusters is None:
+            self.add_logits(rows, p.scores, p.labels)  # checked: no row is bad
+            return
         summary = summarise_and_count(p, self.classwise)
         self._add_samples(summary, bins)
         loss = -summary.label_log_prob
@@ -114,15 +155,18 @@ class Counts:
             values[LOG_LOSS] = loss[np.isfinite(loss)]
             self.impossible += len(loss) - len(values[LOG_LOSS])
         for name, column in values.items():
-            self.totals[name] += exact_sum(column)
-            self.squares[name] += exact_sum(np.minimum(column, LARGEST_ROOT) ** 2)
+            self._add_loss(name, column)
+
+    def _add_loss(self, name: str, column: Float64) -> None:
+        self.totals[name] += exact_sum(column)
+        self.squares[name] += exact_sum(np.minimum(column, LARGEST_ROOT) ** 2)
 
     def _add_samples(self, summary: RowSummary, bins: int) -> None:
         rows, confidence, correct = compiled_rows(), summary.confidence, summary.correct
         if rows is not None:
             tables, bits = self.width.tables, 2 * HALF_BITS
             compiled_streams.add_by_width(rows, confidence, correct, tables, bits)
-            self.unranked.append(summary)
+            self.unranked.append((summary.odds, confidence, correct))
             return
         parts = _halves(confidence)
         self.width.add_samples(width_index(confidence, bins), correct, parts)
@@ -136,13 +180,15 @@ class Counts:
         if other.ranking:
             cell, correct, high, low = map(np.concatenate, zip(*other.ranking, strict=True))
             self.cells.add_samples(cell, correct, (high, low))
-        for one in other.unranked:
-            columns = one.odds, one.confidence, one.correct
+        for columns in other.unranked:
             place = _FIRST_CELL, _CELL_SHIFT, 2 * HALF_BITS
             compiled_streams.add_by_odds(compiled_rows(), columns, place, self.cells.tables)
         if other.clustered:
             self.clusters = self.clusters or ClusterSums()
             self.clusters.add_rows(other.clustered)
+        if other.by_image is not None:
+            self.clusters = self.clusters or ClusterSums()
+            self.clusters.add_images(other.by_image)
         self.impossible += other.impossible
         for name in MEANS:
             self.totals[name] += other.totals[name]

@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from calibrant._core.arrays import limit_threads, num_threads
-from calibrant._core.processes import Worker, WorkerDied, answered, check_processes, crew
+from calibrant._core.checks import check_processes
+from calibrant._core.processes import Worker, WorkerDied, answered, crew
 from calibrant._core.ray_cluster import ClusterError, check_address, connected, stdout_free
 from calibrant.streaming._files import (
     FilePlan,

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from calibrant._core.arrays import num_threads
-from calibrant._core.checks import CalibrationWarning, InputError
+from calibrant._core.checks import CalibrationWarning, InputError, check_processes
 from calibrant._core.files import read_json, write_bytes
-from calibrant._core.processes import Worker, WorkerDied, answered, check_processes, crew
+from calibrant._core.processes import Worker, WorkerDied, answered, crew
 from calibrant.results import Store
 from calibrant.study._execute import StudyError, execute
 from calibrant.study._executors import Outcome

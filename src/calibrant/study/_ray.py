@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from calibrant._core.checks import check_processes
 from calibrant._core.files import write_bytes
-from calibrant._core.processes import check_processes
 from calibrant._core.ray_cluster import check_address, connected, stdout_free
 from calibrant.data import Dataset, load
 from calibrant.results import Store

@@ -1,0 +1,181 @@
+/* A slab of logits of few classes, added to a stream in one call: sweep, histogram, exact sums. What
+   a block of rows adds is what the functions called here add; its columns never leave the cache. */
+
+#define BLOCK_ROWS 512
+#define LARGE_LOSS 32.0 /* squares from here on do not fit into exact_sum */
+
+enum { OF_LOSS, OF_BRIER, OF_ENTROPY, LOSSES };
+enum { IMPOSSIBLE = 4 * LOSSES, LARGE, SLAB_SUMS }; /* after two words of each sum and of squares */
+
+typedef struct {
+    Table classes;
+    Histogram width;
+    double *odds, *confidence, *large;
+    uint8_t *correct;
+    int64_t *sums;
+    int64_t ignored, rows; /* rows: that were added so far */
+    int ignores;
+    int64_t *by_cluster, code; /* NULL without clusters */
+    ClusterColumns clusters;
+    int32_t first;
+    int drop;
+} Slab;
+
+typedef struct {
+    int64_t kept[BLOCK_ROWS], labels[BLOCK_ROWS], predicted[BLOCK_ROWS], cell[BLOCK_ROWS];
+    int64_t code[BLOCK_ROWS];
+    double losses[LOSSES][BLOCK_ROWS], label_prob[BLOCK_ROWS], squares[BLOCK_ROWS];
+} BlockRoom;
+
+/* Rows whose label counts, and their labels; -1 where one is not a class. */
+static int64_t kept_rows(const Slab *slab, int64_t classes, const int64_t *labels, int64_t count,
+                         BlockRoom *room)
+{
+    int64_t found = 0, bad = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int kept = !(slab->ignores && labels[i] == slab->ignored);
+        room->kept[found] = i;
+        room->labels[found] = labels[i];
+        bad |= kept ? labels[i] | (classes - 1 - labels[i]) : 0;
+        found += kept;
+    }
+    return bad < 0 ? -1 : found;
+}
+
+#define GATHER(type) \
+    for (int64_t k = 0; k < s->classes; k++) \
+        for (int64_t i = 0; i < count; i++) \
+    ((type *)to)[k * BLOCK_ROWS + i] = \
+        *(const type *)(s->data + k * s->class_step + kept[i] * s->row_step)
+
+/* Some rows class by class. */
+static Scores gathered(const Scores *s, const int64_t *kept, int64_t count, void *to)
+{
+    int64_t size = s->type == HALF ? 2 : s->type == FLOAT ? 4 : 8;
+    Scores some = *s;
+    if (s->type == HALF)
+        GATHER(uint16_t);
+    else if (s->type == FLOAT)
+        GATHER(uint32_t);
+    else
+        GATHER(uint64_t);
+    some.data = to;
+    some.rows = count;
+    some.row_step = size;
+    some.class_step = BLOCK_ROWS * size;
+    return some;
+}
+
+/* Sums of losses and of their squares. Large losses are listed, impossible labels counted. */
+static void add_losses(Slab *slab, BlockRoom *room, int64_t rows)
+{
+    double *loss = room->losses[OF_LOSS];
+    for (int64_t i = 0; i < rows; i++)
+        if (loss[i] >= LARGE_LOSS) {
+            slab->sums[IMPOSSIBLE] += isinf(loss[i]) != 0;
+            if (!isinf(loss[i]))
+                slab->large[slab->sums[LARGE]++] = loss[i];
+            loss[i] = 0;
+        }
+    for (int of = 0; of < LOSSES; of++) {
+        const double *values = room->losses[of];
+        for (int64_t i = 0; i < rows; i++)
+            room->squares[i] = values[i] * values[i];
+        CALL(exact_sum, values, rows, slab->sums + 4 * of);
+        CALL(exact_sum, room->squares, rows, slab->sums + 4 * of + 2);
+    }
+}
+
+static void add_to_cluster(const Slab *slab, BlockRoom *room, const Columns *c, int64_t rows)
+{
+    const double *const losses[] = {room->losses[0], room->losses[1], room->losses[2]};
+    for (int64_t i = 0; i < rows; i++) {
+        room->cell[i] = odds_cell(c->odds[i], slab->first, slab->drop,
+                                  slab->clusters.cells * slab->clusters.coarse);
+        room->code[i] = slab->code;
+    }
+    add_by_cluster(&slab->clusters, rows, room->code, room->cell, c->correct, c->confidence, losses,
+                   slab->by_cluster);
+}
+
+/* Whether all rows of the block were good. */
+static int add_block(Slab *slab, const Scores *s, const int64_t *labels, BlockRoom *room)
+{
+    int64_t at = slab->rows;
+    Columns c = {room->predicted,          slab->correct + at,  slab->odds + at,
+                 slab->confidence + at,    room->losses[OF_LOSS], room->label_prob,
+                 room->losses[OF_BRIER], room->losses[OF_ENTROPY]};
+    if (sweep_logits(s, labels, NULL, &c, &slab->classes) >= 0)
+        return 0;
+    for (int64_t i = 0; i < s->rows; i++)
+        c.label_log_prob[i] = -c.label_log_prob[i];
+    add_by_width(&slab->width, s->rows, c.confidence, c.correct);
+    if (slab->by_cluster)
+        add_to_cluster(slab, room, &c, s->rows);
+    add_losses(slab, room, s->rows);
+    slab->rows += s->rows;
+    return 1;
+}
+
+/* Rows added, or -1 where one is bad, and the sums then mean nothing. */
+static int64_t add_slab(Slab *slab, const Scores *s, const int64_t *labels)
+{
+    BlockRoom room;
+    for (int64_t start = 0; start < s->rows; start += BLOCK_ROWS) {
+        Scores block = *s;
+        block.rows = s->rows - start < BLOCK_ROWS ? s->rows - start : BLOCK_ROWS;
+        block.data += start * s->row_step;
+        int64_t kept = kept_rows(slab, s->classes, labels + start, block.rows, &room);
+        if (kept < 0)
+            return -1;
+        if (kept < block.rows)
+            block = gathered(&block, room.kept, kept, s->room);
+        if (kept && !add_block(slab, &block, room.labels, &room))
+            return -1;
+    }
+    return slab->rows;
+}
+
+PyDoc_STRVAR(add_slab_doc,
+             "add_slab(scores, labels, ignored, ignores, bins, count, units, hits, bits, *width, "
+             "sums, odds,\nconfidence, correct, large, first, drop, layout, code, table): add logits "
+             "of few classes to\nthe tables and sums of a stream; rows added, or -1 where one is bad.");
+
+static PyObject *rows_add_slab(PyObject *self, PyObject *args)
+{
+    HELD_WHILE_CALLED;
+    PyObject *matrix_, *labels_, *classes_[3], *width_[3], *o[5], *table_;
+    const int64_t *labels = NULL;
+    long long ignored, bins, code;
+    int bits, first;
+    Slab slab = {.rows = 0};
+    ClusterLayout layout;
+    if (!PyArg_ParseTuple(args, "OOLpLOOOiOOOOOOOOii(" CLUSTER_LAYOUT ")LO", &matrix_, &labels_,
+                          &ignored, &slab.ignores, &bins, classes_, classes_ + 1, classes_ + 2,
+                          &bits, width_, width_ + 1, width_ + 2, o, o + 1, o + 2, o + 3, o + 4,
+                          &first, &slab.drop, PARSED_LAYOUT(layout), &code, &table_))
+        return NULL;
+    slab.ignored = ignored, slab.first = first, slab.code = code;
+    int fine = cluster_columns(&layout, &slab.clusters) &&
+               matrix(held, matrix_, s, BLOCK_ROWS * sizeof(double)) &&
+               (labels = WHOLE(labels_, "labels", s->rows, 0)) &&
+               tables(held, classes_, s, bins, &slab.classes) &&
+               histogram(held, width_, bits, &slab.width) &&
+               (slab.sums = WHOLE(o[0], "sums", SLAB_SUMS, 1)) &&
+               (slab.odds = DOUBLES(o[1], "odds", 1)) &&
+               (slab.confidence = DOUBLES(o[2], "confidence", 1)) &&
+               (slab.correct = column(held, o[3], "correct", "?", 1, s->rows, 1)) &&
+               (slab.large = DOUBLES(o[4], "large", 1));
+    if (fine && table_ != Py_None)
+        fine = (slab.by_cluster = cluster_table(held, table_, &slab.clusters)) != NULL;
+    if (fine && (s->classes > NARROW || s->rows > MOST_CLASSES / 8 || slab.drop < 0 ||
+                 slab.drop > 31 || code < 0 || code >= slab.clusters.clusters)) {
+        PyErr_SetString(PyExc_ValueError, "a slab must have few classes, and sizes in range");
+        fine = 0;
+    }
+    int64_t added = 0;
+    if (fine) {
+        UNLOCKED(added = add_slab(&slab, s, labels));
+    }
+    return done(held, s, fine, added);
+}
