@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -121,6 +122,33 @@ def test_equal_width_bins_are_those_of_the_reference() -> None:
         np.testing.assert_array_equal(*found)
         assert found[0].min() == 0
         assert found[0].max() == bins - 1
+
+
+def test_items_made_one_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def items() -> Iterator[int]:
+        for number in range(1, 5):
+            made.append(number)
+            yield number
+        raise RuntimeError("the end")
+
+    for threads in (1, 2):
+        monkeypatch.setattr(arrays, "num_threads", lambda threads=threads: threads)
+        made.clear()
+        found: list[int] = []
+        with pytest.raises(RuntimeError, match="the end"):
+            found.extend(arrays.one_ahead(items()))
+        assert found == made == [1, 2, 3, 4]
+
+
+def test_threads_return_results_in_order_and_raise_the_first_error() -> None:
+    def fail(number: int) -> int:
+        raise ValueError(str(number))
+
+    assert arrays.together([lambda k=k: k * k for k in range(7)]) == [k * k for k in range(7)]
+    with pytest.raises(ValueError, match=r"^[01]$"):
+        arrays.together([lambda k=k: fail(k) for k in range(2)])
 
 
 def test_chunks_come_in_order_whatever_finishes_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,6 +151,20 @@ def in_order(
             yield rows, result.result()
 
 
+def one_ahead(items: Iterator[Result]) -> Iterator[Result]:
+    """Yield the same items; each is made by another thread while the one before it is used."""
+    if num_threads() == 1:
+        yield from items
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(next, items, None)
+        while (item := following.result()) is not None:
+            following = pool.submit(next, items, None)
+            yield item
+
+
 def together(jobs: Sequence[Callable[[], Result]]) -> list[Result]:
     """Run jobs that share nothing, on all cores; return their results in order."""
     workers = min(num_threads(), len(jobs))

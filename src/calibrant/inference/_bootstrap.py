@@ -23,13 +23,6 @@ WEIGHT_ELEMENTS = 2_000_000
 TOGETHER = 1 << 16
 
 
-def resampled_rows(num_samples: int, replicates: int, seed: int) -> Iterator[Int]:
-    """Yield the samples drawn in each replicate; the same for every model with this seed."""
-    rng = np.random.default_rng(seed)
-    for _ in range(replicates):
-        yield rng.integers(0, num_samples, num_samples)
-
-
 def resample_weights(
     num_samples: int,
     replicates: int,
@@ -41,11 +34,13 @@ def resample_weights(
 ) -> Iterator[Float64]:
     """Yield how often each sample was drawn in each replicate, in batches (r, N).
 
+    The samples drawn are the same for every model with this seed, whatever the batches.
     ``elements`` is the additional memory per replicate of a batch, in elements. With an ``order``,
     weights are those of the samples in this order. A batch is overwritten by the next one.
     """
     batch = max(1, min(replicates, WEIGHT_ELEMENTS // max(num_samples, elements)))
-    rows = resampled_rows(num_samples, replicates, seed)
+    rng = np.random.default_rng(seed)
+    step = max(1, TOGETHER // num_samples)
     whole = None if clusters is None else clusters.resampled_weights(replicates, seed)
     place = np.arange(num_samples)
     if order is not None:
@@ -54,8 +49,9 @@ def resample_weights(
     for start in range(0, replicates, batch):
         some = weights[: min(batch, replicates - start)]
         if whole is None:
-            for row, drawn in zip(some, rows, strict=False):
-                _count_draws(drawn, place, row)
+            for first in range(0, len(some), step):
+                few = some[first : first + step]
+                _count_draws(rng.integers(0, num_samples, few.shape), place, few)
         else:
             for row, counts in zip(some, whole, strict=False):
                 row[place] = counts
@@ -63,13 +59,18 @@ def resample_weights(
 
 
 def _count_draws(drawn: Int, place: Int, weights: Float64) -> None:
-    """Write how often each sample was drawn to its place."""
+    """Write how often each sample was drawn to its place, for a few replicates (r, N)."""
     rows = compiled_rows()
+    if len(drawn) > 1:
+        begins = np.arange(0, drawn.size, len(place))[:, None]
+        drawn, place = drawn + begins, (place + begins).reshape(-1)
     if rows is None:
-        weights[:] = np.bincount(place[drawn], minlength=len(place))
+        weights[:] = np.bincount(place[drawn.reshape(-1)], minlength=len(place)).reshape(
+            weights.shape
+        )
     else:
         weights[:] = 0
-        count_draws(rows, drawn, place, weights)
+        count_draws(rows, drawn, place, weights.reshape(-1))
 
 
 def bootstrap_bounds(
@@ -113,16 +114,16 @@ def replicate_values(
 ) -> list[Float64]:
     """Each function of each replicate: arrays (functions, replicates), a few replicates each."""
     size = max(1, TOGETHER // weights.shape[1])
+    batched = {name for name in functions if name in METRICS and METRICS[name].batched}
 
     def work(slices: Iterator[slice]) -> list[tuple[int, Float64]]:
         return [(rows.start, some(weights[rows])) for rows in slices]
 
     def some(few: Float64) -> Float64:
         together = sample.reweighted(few)
-        apart = [sample.reweighted(weight) for weight in few]
         return np.array(
             [
-                f(together) if _is_batched(name) else [f(one) for one in apart]
+                f(together) if name in batched else [f(sample.reweighted(one)) for one in few]
                 for name, f in functions.items()
             ]
         )
@@ -130,10 +131,6 @@ def replicate_values(
     made = over_chunks(work, len(weights), weights.shape[1], step=size)
     parts = (part for found in made for part in found)
     return [values for _, values in sorted(parts, key=lambda part: part[0])]
-
-
-def _is_batched(name: str) -> bool:
-    return name in METRICS and METRICS[name].batched
 
 
 def replicate_bounds(

@@ -10,11 +10,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from calibrant._core.arrays import Float64, Int
+from calibrant._core.arrays import Float64, Int, num_threads, together
 from calibrant._core.compiled import compiled_rows
 from calibrant._core.compiled_simulation import draw_outcomes
 from calibrant.inference._bootstrap import accuracy_bounds, bootstrap_bounds
@@ -86,12 +87,20 @@ def curves_along(
     families = dict.fromkeys(e.family for e in estimators.values())
     paths = {family: path_of(ranked, *family) for family in families}
     parts: dict[str, list[Float64]] = {name: [] for name in estimators}
-    for lot in lots:
+
+    def values(lot: Callable[[Path], Replicates]) -> dict[str, Float64]:
+        found: dict[str, Float64] = {}
         for family, path in paths.items():
             replicates = lot(path)
-            for name, e in estimators.items():
-                if e.family == family:
-                    parts[name].append(e.batched(replicates))
+            mine = {name: e for name, e in estimators.items() if e.family == family}
+            found |= {name: e.batched(replicates) for name, e in mine.items()}
+        return found
+
+    todo = iter(lots)
+    while some := list(islice(todo, num_threads())):
+        for found in together([partial(values, lot) for lot in some]):
+            for name, column in found.items():
+                parts[name].append(column)
 
     def truth(e: Estimator) -> Float64:
         chances = paths[e.family].populations()

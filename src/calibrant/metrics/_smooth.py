@@ -62,18 +62,20 @@ def fixed_points(grids: Float64) -> Float64:
     smECE_sigma falls as sigma rises, so the fixed point lies above any sigma below its smECE. The
     scales are tried from the largest down: wide kernels need few cells.
     """
-    spectrum = dct(grids)
+    spectrum, cells = dct(grids), grids.shape[-1]
     root = np.empty(len(grids))
     left = np.arange(len(grids))
     high, below = np.full(len(grids), 1.0), np.full(len(grids), -1.0)
     for low in SIGMAS_TRIED:
-        area = _smoothed_area(spectrum[left], np.full(len(left), low))
+        # Scales from this one up need these cosines, and one more where they are rounded down.
+        some = spectrum[left, : _cosines(low) + 1]
+        area = _smoothed_area(some, np.full(len(left), low), cells)
         inside = area > low
         found = left[inside]
         if len(found):
             bracket = np.full(len(found), low), high[inside]
             ends = (area - low)[inside], below[inside]
-            root[found] = _between(spectrum[found], *bracket, *ends)
+            root[found] = _between(some[inside], cells, *bracket, *ends)
         left = left[~inside]
         high, below = np.full(len(left), low), (area - low)[~inside]
         root[left] = area[~inside]
@@ -83,14 +85,14 @@ def fixed_points(grids: Float64) -> Float64:
 
 
 def _between(
-    spectrum: Float64, low: Float64, high: Float64, above: Float64, below: Float64
+    spectrum: Float64, cells: int, low: Float64, high: Float64, above: Float64, below: Float64
 ) -> Float64:
     """Fixed points between two scales, with smECE - sigma there, by the Illinois rule."""
     root, rows = np.empty(len(spectrum)), np.arange(len(spectrum))
     side = np.zeros(len(spectrum))
     for _ in range(MOST_STEPS):
         sigma = (low * below - high * above) / (below - above)
-        excess = _smoothed_area(spectrum, sigma) - sigma
+        excess = _smoothed_area(spectrum, sigma, cells) - sigma
         root[rows] = sigma
         up = excess > 0
         # An end that stays twice is pulled in by halving its value.
@@ -125,11 +127,15 @@ def _cell(confidence: Float64, cells: int) -> tuple[Int, Float64]:
     return left, place
 
 
-def _smoothed_area(spectrum: Float64, sigma: Float64) -> Float64:
+def _cosines(sigma: float) -> int:
+    """How many cosines count: exp(-(pi k sigma)^2 / 2) is below 1e-17 beyond this k."""
+    return int(9 / (math.pi * sigma)) + 1
+
+
+def _smoothed_area(spectrum: Float64, sigma: Float64, most_cells: int) -> Float64:
     """Integral of |K_sigma * residuals|. Reflected Gaussian smoothing is diagonal in cosines."""
-    # exp(-(pi k sigma)^2 / 2) is below 1e-17 beyond this k, so a coarser grid loses nothing.
-    wanted = int(9 / (math.pi * float(sigma.min()))) + 1
-    cells = min(spectrum.shape[-1], max(256, 1 << (4 * wanted - 1).bit_length()))
+    wanted = _cosines(float(sigma.min()))  # so a coarser grid loses nothing
+    cells = min(most_cells, max(256, 1 << (4 * wanted - 1).bit_length()))
     k = np.arange(min(cells, wanted))
     damped = spectrum[:, : len(k)] * np.exp(-((math.pi * sigma[:, None] * k) ** 2) / 2)
     area: Float64 = np.abs(idct(damped, cells)).sum(axis=-1)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant._core.arrays import one_ahead
 from calibrant._core.checks import InputError, refuse
 from calibrant.predictions import Predictions
 from calibrant.streaming._accumulator import Accumulator
@@ -111,7 +112,7 @@ def _accumulated(
     shards: ParquetShards, plan: FilePlan, progress: Callable[[int], None] | None
 ) -> dict[str, Accumulator]:
     found: dict[str, Accumulator] = {}
-    for batch in shards.batches():
+    for batch in one_ahead(shards.batches()):
         assert isinstance(batch, Predictions)  # files without labels were refused
         for name, part in _by_group(batch, plan.by):
             if name not in found:
