@@ -33,6 +33,8 @@ from calibrant.papers._comparison import Entry
 from calibrant.papers._pairs import CE
 from calibrant.papers._scales import method_name, shown_data
 from common import DOCS, fill, markdown
+from tuning import PAPER as TUNED
+from tuning import table as tuned_table
 from verdicts import (
     FOLDER,
     MIXED,
@@ -250,6 +252,7 @@ def blocks() -> dict[str, dict[str, str]]:
         }
         for table in PUBLISHED.get(paper, {}):
             found[paper][table] = beside(paper, table)
+    found[TUNED]["tuned"] = tuned_table()
     return found
 
 

@@ -49,6 +49,7 @@ FILES = [
     for path in RECIPE_FOLDER.glob("*/*.toml")
     if path.stem != "common"
 ]
+EVIDENCE = Path(__file__).parents[1] / "evidence"
 TABLES = [(paper, table) for paper, tables in PUBLISHED.items() for table in tables]
 
 
@@ -60,7 +61,7 @@ def test_every_recipe_is_a_study(scale: str, name: str) -> None:
     study = Study.load(RECIPE_FOLDER / scale / f"{name}.toml")
     assert study.runs
     assert len({run.key for run in study.runs}) == len(study.runs)
-    if not name.endswith("-tuning"):  # whose epochs nobody looks at
+    if not name.endswith(("-tuning", "-tuned")):  # whose epochs nobody looks at
         assert all(run.telemetry for run in study.runs)
 
 
@@ -251,6 +252,34 @@ def test_the_tuning_of_karandikar() -> None:
         assert {losses(text) for text in starts} == set(asked)
         if scale == "features":  # benchmarks/tuning.py names the tables by the pairs
             assert list(map(losses, starts)) == list(asked)
+            reported = load_study(scale, untuned).runs
+            assert {run.seed for run in study.runs}.isdisjoint(run.seed for run in reported)
+
+
+def test_tuned_pairs_have_the_coefficients_that_tuning_chose() -> None:
+    """Of the trials in evidence/: the lowest ECE within one point of the best accuracy."""
+    with (EVIDENCE / "tuning.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    study, tuned = load_study("features", "cifar10-tuning"), load_study("features", "cifar10-tuned")
+    assert {row["data"] for row in rows} == {"cifar10"}
+    pairs = list(dict.fromkeys(row["pair"] for row in rows))
+    assert pairs == list(dict.fromkeys(run.name for run in tuned.runs))
+    for pair, table in zip(pairs, study.tunings, strict=True):
+        text, lists = check_table(table)
+        best = {}
+        for name, values in lists.items():
+            trials = [r for r in rows if (r["pair"], r["coefficient"]) == (pair, name)]
+            assert [float(r["value"]) for r in trials] == values
+            most = max(float(r["accuracy"]) for r in trials)
+            fit = [r for r in trials if float(r["accuracy"]) >= most - 0.01 - 1e-9]
+            winner = min(fit, key=lambda r: float(r["ece"]))
+            assert [r["chosen"] for r in trials] == [str(int(r is winner)) for r in trials]
+            best[name] = float(winner["value"])
+        own = [run for run in tuned.runs if run.name == pair]
+        assert {run.seed for run in own} == set(range(10))
+        for run in own:
+            assert run.recipe["weight_decay"] == best["weight_decay"]
+            assert every_option(run.objective) == every_option(text.format(**best))
 
 
 def losses(text: str) -> tuple[Any, ...]:

@@ -30,6 +30,7 @@ from calibrant.papers._collected import (
     RUN_SCHEMA,
     RUNS,
     Collected,
+    _by_file,
     file_of,
     record,
 )
@@ -195,6 +196,21 @@ def test_runs_are_added_to_a_collection(
     # Another weight decay is another question, as where it was tuned.
     held = hold(replace(run, recipe={**run.recipe, "weight_decay": 0.5}))
     assert collect(folder, tmp_path, add=True) == held
+
+
+def test_tuned_runs_have_files_of_their_own() -> None:
+    """They are named like those that were not tuned: nobody may take one for the other."""
+    plain = Run("features/wine/wine.npz", "mlp", "brier", 0, {"name": "quick"})
+    tuned = replace(plain, recipe={"name": "quick", "weight_decay": 0.0})
+    other = replace(plain, data="digits")
+    runs = {run.key: run for run in (plain, tuned, other)}
+    values = pa.Table.from_pylist([{"run": key, "data": run.data} for key, run in runs.items()])
+    found = _by_file(values, runs)
+    assert {name: table["run"].to_pylist() for name, table in found.items()} == {
+        "features-wine.parquet": [plain.key],
+        "features-wine-tuned.parquet": [tuned.key],
+        "digits.parquet": [other.key],
+    }
 
 
 def test_runs_of_one_question_are_one_run() -> None:

@@ -36,8 +36,9 @@ NOTES = {
     "networks. Ours were not tuned for our networks.",
     "singh2021": "Only runs with the coefficients of the paper stand for its methods.",
     "mukhoti2020": "Only runs with the coefficients of the paper stand for its methods.",
-    "karandikar2021": "The paper tunes its coefficients and prints none. Ours are fixed and were "
-    "not tuned, so the secondary losses are at a disadvantage here.",
+    "karandikar2021": "The paper tunes its coefficients and prints none. Those of the verdicts "
+    "and tables on this page are fixed and were not tuned, so the secondary losses are at a "
+    "disadvantage here.",
 }
 _SYMBOLS = {"focal": "gamma", "inverse_focal": "gamma", "label_smoothing": "epsilon"}
 _OPTION = re.compile(r"(\w+):(?:\w+=[\w.]+,)*(?:gamma|epsilon)=(-?[\d.eE+-]+)")

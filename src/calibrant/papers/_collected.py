@@ -1,7 +1,8 @@
 """Results that travel without their runs: values, records and derived measures in a few files.
 
 ``runs.parquet`` has one row per run: its key, its scale and its record as JSON. ``DATA.parquet``
-has the values of a data set, with the columns of every result file. ``derived.parquet`` has what
+has the values of a data set, with the columns of every result file; ``DATA-tuned.parquet`` those of
+runs whose weight decay was tuned. ``derived.parquet`` has what
 the claims need from epochs, learned samples and kept predictions: one row per measure and run.
 Values are in single precision.
 """
@@ -142,14 +143,14 @@ def collect(out: str | Path, folder: str | Path, *, add: bool = False) -> dict[s
         RUNS: pa.Table.from_pylist([*others, *rows], RUN_SCHEMA),
         DERIVED: pa.Table.from_pylist([*other_measures, *measures], DERIVED_SCHEMA),
     }
-    values, kept = read_all(out, keys=set(runs)), {row["run"] for row in others}
-    for data in pc.unique(values["data"]).to_pylist():
-        of_data, held = values.filter(pc.equal(values["data"], data)), folder / file_of(data)
+    kept = {row["run"] for row in others}
+    for name, values in _by_file(_plain(read_all(out, keys=set(runs))), runs).items():
+        held, both = folder / name, values
         if add and held.is_file():
             before = _plain(read_parquet(held, partial(_check, asked=VALUE_SCHEMA)))
             before = before.filter(pc.is_in(before["run"], pa.array(sorted(kept), TEXT)))
-            of_data = pa.concat_tables([before.select(of_data.column_names), _plain(of_data)])
-        written[file_of(data)] = of_data.sort_by([(name, "ascending") for name in ORDER])
+            both = pa.concat_tables([before.select(values.column_names), values])
+        written[name] = both.sort_by([(column, "ascending") for column in ORDER])
     for name, table in written.items():
         with replacing(folder / name) as temporary:
             _write(table, temporary)
@@ -196,13 +197,29 @@ def _plain(table: pa.Table) -> pa.Table:
     )
 
 
-def file_of(data: str) -> str:
+def _by_file(values: pa.Table, runs: Mapping[str, Run]) -> dict[str, pa.Table]:
+    """The values of each file.
+
+    Runs with a tuned weight decay have files of their own: they are named like those without.
+    """
+    tuned = pa.array(sorted(key for key, run in runs.items() if WEIGHT_DECAY in run.recipe), TEXT)
+    apart, found = pc.is_in(values["run"], tuned), {}
+    for data in pc.unique(values["data"]).to_pylist():
+        own = pc.equal(values["data"], data)
+        for rows, ending in ((pc.invert(apart), ""), (apart, "-tuned")):
+            some = values.filter(pc.and_(own, rows))
+            if some.num_rows:
+                found[file_of(data, ending)] = some
+    return found
+
+
+def file_of(data: str, ending: str = "") -> str:
     """The name of the file with the values of a data set.
 
-    >>> file_of("cifar10"), file_of("features/cifar10/cifar10.npz")
-    ('cifar10.parquet', 'features-cifar10.parquet')
+    >>> file_of("cifar10"), file_of("features/cifar10/cifar10.npz", "-tuned")
+    ('cifar10.parquet', 'features-cifar10-tuned.parquet')
     """
-    return f"{shown_data(data).replace(' of ', '-')}.parquet"
+    return f"{shown_data(data).replace(' of ', '-')}{ending}.parquet"
 
 
 def _others(

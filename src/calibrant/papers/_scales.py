@@ -105,8 +105,8 @@ class PaperAt:
     studies
         Names of the study files that answer a question: "main" for the tables, and where the
         paper has them "coefficients" (beyond those of "main"), "sizes", "epochs", "shift",
-        "confidnet", "tuning" (where coefficients are tuned), "deeper" (the tables again with a
-        deeper network, whose numbers are not at hand).
+        "confidnet", "tuning" (where coefficients are tuned), "tuned" (the tables with them),
+        "deeper" (the tables again with a deeper network, whose numbers are not at hand).
     settings
         For each published place the place of ours that stands for it.
     note
