@@ -10,6 +10,7 @@ from torch import Tensor
 from calibrant._core.checks import check_at_least, check_norm
 from calibrant.losses._batch import check_batch, counted
 from calibrant.losses._outputs import negative_entropy_of
+from calibrant.losses._written import written
 
 
 def logit_norm(
@@ -144,9 +145,19 @@ def acls(
     strong = check_at_least("top_weight", top_weight, 0, example=1)
     weak = check_at_least("other_weight", other_weight, 0, example=0.1)
     batch = check_batch(logits, labels, ignore_index)
-    z = batch.logits
-    largest = z.max(1, keepdim=True).values
-    # The largest logit itself adds nothing to the sum: its distance is 0.
-    below = (largest.detach() - z - margin).relu().square().sum(1) / (batch.num_classes - 1)
-    above = (largest.squeeze(1) - margin).relu().square()
-    return counted(strong * above + weak * below, batch.valid)
+    weak = weak / (batch.num_classes - 1)
+
+    def value(logits: Tensor) -> tuple[Tensor, ...]:
+        largest, predicted = logits.max(1, keepdim=True)
+        # The largest logit itself adds nothing to the sum: its distance is 0.
+        below = (largest.detach() - margin - logits).relu()
+        above = (largest - margin).relu()
+        total = strong * above.square().squeeze(1) + weak * below.square().sum(1)
+        return total, below, above, predicted
+
+    def gradient(by_value: Tensor, below: Tensor, above: Tensor, predicted: Tensor) -> Tensor:
+        by_value = 2 * by_value.unsqueeze(1)
+        push = below * (-weak * by_value)
+        return push.scatter_add_(1, predicted, strong * above * by_value)
+
+    return counted(written(value, gradient, batch.logits), batch.valid)
