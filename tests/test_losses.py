@@ -257,6 +257,16 @@ def test_label_binning_is_never_below_binning(n: int, k: int, seed: int) -> None
         assert by_label >= by_bin - 1e-12
 
 
+# --- gradients that are written out -----------------------------------------------------------
+
+
+def test_exponents_may_need_a_gradient() -> None:
+    z, y = batch((9, 4))
+    gamma = torch.linspace(-2.9, 3, 9, dtype=torch.float64, requires_grad=True)
+    z.requires_grad_()
+    assert torch.autograd.gradcheck(lambda z, g: losses.adafocal(z, y, gamma=g), (z, gamma))
+
+
 # --- memory -----------------------------------------------------------------------------------
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from calibrant._core.checks import check_at_least, check_count, refuse
 from calibrant.losses._batch import check_batch
-from calibrant.losses._likelihood import ClassWeights, focal_power, weighted
+from calibrant.losses._likelihood import ClassWeights, focal_power, negative_log, weighted
 from calibrant.losses._outputs import top
+from calibrant.losses._written import written
 
 
 def adafocal(
@@ -51,15 +51,19 @@ def adafocal(
         got = f"got {tuple(getattr(gamma, 'shape', ())) or gamma!r}"
         advice = "Pass gammas.of(logits, labels) of an AdaFocalGammas."
         raise refuse("gamma", f"must be a tensor of the shape {shape}", got, advice)
-    log_p, exponent = F.log_softmax(batch.logits, 1), gamma.to(batch.logits.dtype)
+    exponent = gamma.to(batch.logits.dtype)
     if batch.soft:
         exponent = exponent.unsqueeze(1)
-    else:
-        log_p = log_p.gather(1, batch.labels.unsqueeze(1)).squeeze(1)
-    # Each power sees a base of 1 where the other one counts, so that no gradient is infinite.
-    miss = focal_power(torch.where(exponent > 0, -torch.expm1(log_p), 1.0), exponent.clamp_min(0))
-    hit = torch.where(exponent < 0, 1 + log_p.exp(), 1.0) ** -exponent.clamp_max(0)
-    return weighted(miss * hit * -log_p, batch, class_weights)
+
+    def curve(nll: Tensor) -> tuple[Tensor, Tensor]:
+        surplus = torch.expm1(-nll)  # p - 1
+        base = torch.where(exponent > 0, -surplus, 2 + surplus)
+        weight = focal_power(base, exponent.abs())
+        rise = exponent * focal_power(base, exponent.abs() - 1)
+        return weight * nll, torch.addcmul(weight, rise, (1 + surplus) * nll)
+
+    value = written(curve, torch.mul, negative_log(batch), exponent)
+    return weighted(value, batch, class_weights)
 
 
 class AdaFocalGammas(nn.Module):

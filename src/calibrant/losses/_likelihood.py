@@ -334,11 +334,15 @@ def _expected(
 ) -> Tensor:
     """Mean of ``loss(-log p_k)`` over the target's classes, one value per sample."""
     batch = check_batch(logits, labels, ignore_index)
+    return weighted(loss(negative_log(batch)), batch, class_weights)
+
+
+def negative_log(batch: Batch) -> Tensor:
+    """-log p of the true class (N, …), or of each class (N, K, …) for soft targets."""
     if batch.soft:
-        return weighted(loss(-F.log_softmax(batch.logits, 1)), batch, class_weights)
+        return -F.log_softmax(batch.logits, 1)
     # PyTorch's cross-entropy is log_softmax and the choice of the true class in one.
-    nll = F.cross_entropy(batch.logits, batch.labels, reduction="none", ignore_index=NO_LABEL)
-    return weighted(loss(nll), batch, class_weights)
+    return F.cross_entropy(batch.logits, batch.labels, reduction="none", ignore_index=NO_LABEL)
 
 
 def weighted(values: Tensor, batch: Batch, class_weights: ClassWeights) -> Tensor:
