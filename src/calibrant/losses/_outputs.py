@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from calibrant.losses._batch import Batch, check_batch
-from calibrant.losses._ranks import join_ranks
+from calibrant.losses._ranks import join_ranks, sum_over_ranks
+from calibrant.losses._written import written
 
 
 class Top(NamedTuple):
@@ -39,14 +41,6 @@ def top_of_ranks(logits: Tensor, labels: Tensor, ignore_index: int | None, *, ga
     return Top(c, a, valid)
 
 
-def top_and_entropy(logits: Tensor, labels: Tensor, ignore_index: int | None) -> tuple[Top, Tensor]:
-    """The same with the entropy of each prediction in nats."""
-    batch = check_batch(logits, labels, ignore_index)
-    summary: tuple[Tensor, ...] = _Summary.apply(batch.logits)  # type: ignore[no-untyped-call]
-    confidence, entropy, predicted = summary
-    return _top(confidence, predicted, batch), entropy.flatten()
-
-
 def _top(confidence: Tensor, predicted: Tensor, batch: Batch) -> Top:
     if batch.soft:
         correct = batch.labels.detach().gather(1, predicted.unsqueeze(1)).squeeze(1)
@@ -55,62 +49,57 @@ def _top(confidence: Tensor, predicted: Tensor, batch: Batch) -> Top:
     return Top(confidence.flatten(), correct.flatten(), batch.flat_valid)
 
 
-class _Summary(torch.autograd.Function):
-    """Confidence, entropy and top class of (N, K, …) logits.
+def of_confidence_and_entropy(
+    curve: Callable[[Top, Tensor], tuple[Tensor, Tensor | None, Tensor]],
+    batch: Batch,
+    *,
+    gather: bool,
+) -> Tensor:
+    """A value of the batch, from a curve of the top classes and of the entropies in nats.
 
-    Written out because the gradient of both in one pass costs a third of what automatic
-    differentiation does: dc/dz = c (e_top - p), dH/dz = -p (log p + H).
+    The curve gives it with its slopes in the confidences, None where they do not count, and in the
+    entropies. With ``gather`` it is a value of the batches of all ranks, the same on each.
     """
 
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        log_p, p, negative = _probabilities(logits)
-        confidence, predicted = p.max(1)
-        ctx.save_for_backward(logits, predicted, log_p, p, negative, confidence)
-        ctx.mark_non_differentiable(predicted)
-        return confidence, -negative, predicted
+    def value(logits: Tensor) -> tuple[Tensor, ...]:
+        p = logits.softmax(1)
+        confidence, predicted = p.max(1, keepdim=True)
+        # With d = z_top - z, -log p is d - log c, and the entropy is the mean of d minus log c.
+        below = p * (logits.gather(1, predicted) - logits)
+        mean = below.sum(1, keepdim=True)
+        samples = _top(confidence.squeeze(1), predicted.squeeze(1), batch)
+        result, by_confidence, by_entropy = curve(samples, (mean - confidence.log()).flatten())
+        push = by_entropy.view_as(confidence)
+        if by_confidence is None:
+            return result, p, below, push, push * mean
+        pull = by_confidence.view_as(confidence) * confidence
+        return result, p, below, push, torch.addcmul(pull, push, mean), predicted, pull
 
-    @staticmethod
-    def backward(ctx: Any, by_confidence: Tensor, by_entropy: Tensor, _: Tensor) -> Tensor:
-        logits, predicted, *known = ctx.saved_tensors
-        top_class = predicted.unsqueeze(1)
-        if torch.is_grad_enabled():  # the gradient is itself differentiated
-            log_p, p, negative = _probabilities(logits)
-            confidence = p.gather(1, top_class).squeeze(1)
-        else:
-            log_p, p, negative, confidence = known
-        pull = by_confidence * confidence
-        offset = torch.addcmul(-pull, by_entropy, negative).unsqueeze(1)
-        by_logits = torch.addcmul(offset, log_p, by_entropy.unsqueeze(1), value=-1).mul_(p)
-        return by_logits.scatter_add_(1, top_class, pull.unsqueeze(1))
+    def gradient(
+        by_value: Tensor, p: Tensor, below: Tensor, push: Tensor, offset: Tensor, *top: Tensor
+    ) -> Tensor:
+        # dc/dz = c (e_top - p), dH/dz = p (d - its mean)
+        by_value = sum_over_ranks(by_value) if gather else by_value
+        by_logits = (p * (-by_value * offset)).addcmul_(below, by_value * push)
+        if not top:
+            return by_logits
+        predicted, pull = top
+        return by_logits.scatter_add_(1, predicted, by_value * pull)
 
-
-class _NegativeEntropy(torch.autograd.Function):
-    """Negative entropy S in nats of (N, K, …) logits, with its gradient p (log p - S)."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor) -> Tensor:
-        log_p, p, value = _probabilities(logits)
-        ctx.save_for_backward(logits, log_p, p, value)
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        logits, *known = ctx.saved_tensors
-        # Differentiable, where the gradient is itself differentiated.
-        log_p, p, value = _probabilities(logits) if torch.is_grad_enabled() else known
-        shifted: Tensor = log_p - value.unsqueeze(1)
-        return shifted.mul_(p).mul_(gradient.unsqueeze(1))
-
-
-def _probabilities(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-probabilities, probabilities and negative entropy."""
-    log_p = logits.log_softmax(1)
-    p = log_p.exp()
-    return log_p, p, (p * log_p).sum(1)  # not vecdot, which autocast narrows
+    return written(value, gradient, batch.logits)
 
 
 def negative_entropy_of(logits: Tensor) -> Tensor:
-    """Negative entropy of the softmax in nats, one value per sample."""
-    value: Tensor = _NegativeEntropy.apply(logits)  # type: ignore[no-untyped-call]
-    return value
+    """Negative entropy S of the softmax in nats, one value per sample."""
+
+    def value(logits: Tensor) -> tuple[Tensor, ...]:
+        log_p = logits.log_softmax(1)
+        p = log_p.exp()
+        negative = (p * log_p).sum(1)  # not vecdot, which autocast narrows
+        return negative, log_p, p, negative.unsqueeze(1)
+
+    def gradient(by_value: Tensor, log_p: Tensor, p: Tensor, negative: Tensor) -> Tensor:
+        # p (log p - S)
+        return (log_p - negative).mul_(p).mul_(by_value.unsqueeze(1))
+
+    return written(value, gradient, logits)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from calibrant._core.checks import check_at_least, check_fraction, check_positive
-from calibrant.losses._batch import counted
-from calibrant.losses._outputs import Top, top_and_entropy
+from calibrant.losses._batch import check_batch, counted
+from calibrant.losses._outputs import Top, of_confidence_and_entropy
 from calibrant.losses._ranks import sum_over_ranks
 
 # Keeps the ratio finite when no sample is certain and right or uncertain and wrong.
@@ -65,19 +65,25 @@ def avuc(
     tensor(0.)
     """
     threshold = check_at_least("threshold", threshold, 0, example=0.5)
-    samples, entropy = top_and_entropy(logits, labels, ignore_index)
-    c, a, _ = samples
-    if stop_gradient:
-        c = c.detach()
-    unsure = entropy >= threshold
-    return _trade_off(
-        samples,
-        right=a * c,
-        wrong=(1 - a) * (1 - c),
-        certain=_one_minus_tanh(entropy).where(~unsure, 0),
-        uncertain=entropy.tanh().where(unsure, 0),
-        gather=gather,
-    )
+
+    def curve(samples: Top, entropy: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
+        c, a, valid = samples
+        if stop_gradient:
+            c = c.detach()
+        unsure, certainty = entropy >= threshold, _one_minus_tanh(entropy)
+        weight = counted(entropy.tanh().where(unsure, certainty), valid)
+        right, wrong = a * c, (1 - a) * (1 - c)
+        value, by_good, by_bad = _trade_off(
+            weight * wrong.where(unsure, right), weight * right.where(unsure, wrong), gather=gather
+        )
+        by_right, by_wrong = by_bad.where(unsure, by_good), by_good.where(unsure, by_bad)
+        rise = counted((2 - certainty) * certainty, valid)  # of tanh
+        by_weight = right * by_right + wrong * by_wrong
+        by_confidence = None if stop_gradient else weight * by_right.lerp(-by_wrong, 1 - a)
+        return value, by_confidence, rise * by_weight.where(unsure, -by_weight)
+
+    batch = check_batch(logits, labels, ignore_index)
+    return of_confidence_and_entropy(curve, batch, gather=gather)
 
 
 def soft_avuc(
@@ -119,16 +125,27 @@ def soft_avuc(
     >>> soft_avuc(z, torch.tensor([0, 0]))
     tensor(0.2112)
     """
-    samples, entropy = top_and_entropy(logits, labels, ignore_index)
-    t = soft_uncertainty(entropy / math.log(logits.shape[1]), kappa, temperature)
-    return _trade_off(
-        samples,
-        right=samples.correct,
-        wrong=1 - samples.correct,
-        certain=(1 - t) * _one_minus_tanh(entropy),
-        uncertain=t * entropy.tanh(),
-        gather=gather,
-    )
+    batch = check_batch(logits, labels, ignore_index)
+    largest = math.log(batch.num_classes)
+
+    def curve(samples: Top, entropy: Tensor) -> tuple[Tensor, None, Tensor]:
+        _, a, valid = samples
+        h = entropy / largest
+        t = soft_uncertainty(h, kappa, temperature)
+        certainty, tanh = _one_minus_tanh(entropy), entropy.tanh()
+        certain, uncertain = counted((1 - t) * certainty, valid), counted(t * tanh, valid)
+        value, by_good, by_bad = _trade_off(
+            uncertain.lerp(certain, a), certain.lerp(uncertain, a), gather=gather
+        )
+        inside = _inside(h)
+        rise = (t * (1 - t) / (inside * (1 - inside))).where(inside == h, 0)  # of t by h, times T
+        rise = rise / (temperature * largest)
+        bend = (2 - certainty) * certainty  # the slope of tanh
+        by_certain = by_bad.lerp(by_good, a) * (rise * certainty + (1 - t) * bend)
+        by_uncertain = by_good.lerp(by_bad, a) * (rise * tanh + t * bend)
+        return value, None, counted(by_uncertain - by_certain, valid)
+
+    return of_confidence_and_entropy(curve, batch, gather=gather)
 
 
 def soft_uncertainty(entropy: Tensor, kappa: float, temperature: float) -> Tensor:
@@ -145,27 +162,28 @@ def soft_uncertainty(entropy: Tensor, kappa: float, temperature: float) -> Tenso
     """
     kappa = check_fraction("kappa", kappa, example=0.5)
     temperature = check_positive("temperature", temperature, example=1.0)
+    logit = torch.logit(_inside(entropy))
+    return ((logit - math.log(kappa / (1 - kappa))) / temperature).sigmoid()
+
+
+def _inside(entropy: Tensor) -> Tensor:
+    """A normalised entropy held inside of 0 and 1."""
     limits = torch.finfo(entropy.dtype)
-    h = entropy.clamp(limits.tiny, 1 - limits.eps)
-    return ((h.log() - (-h).log1p() - math.log(kappa / (1 - kappa))) / temperature).sigmoid()
+    return entropy.clamp(limits.tiny, 1 - limits.eps)
 
 
 def _one_minus_tanh(entropy: Tensor) -> Tensor:
     return 2 * (-2 * entropy).sigmoid()  # exact where tanh rounds to 1
 
 
-def _trade_off(
-    samples: Top,
-    *,
-    right: Tensor,
-    wrong: Tensor,
-    certain: Tensor,
-    uncertain: Tensor,
-    gather: bool,
-) -> Tensor:
-    """log(1 + (right and uncertain + wrong and certain) / (right certain + wrong uncertain))."""
-    good = counted(right * certain + wrong * uncertain, samples.valid).sum()
-    bad = counted(right * uncertain + wrong * certain, samples.valid).sum()
+def _trade_off(good: Tensor, bad: Tensor, *, gather: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """log(1 + sum of bad / sum of good), and its slopes by good and by bad.
+
+    Good are right and certain or wrong and uncertain, bad are the others.
+    """
+    good, bad = good.sum(), bad.sum()
     if gather:
         good, bad = sum_over_ranks(torch.stack([good, bad])).unbind()
-    return (bad / (good + EPSILON)).log1p()
+    good = good + EPSILON
+    ratio, by_bad = bad / good, 1 / (good + bad)
+    return ratio.log1p(), -ratio * by_bad, by_bad
