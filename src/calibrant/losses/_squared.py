@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant._core.checks import check_at_least, check_choice
@@ -37,13 +39,13 @@ def brier(
 
     Examples
     --------
-    >>> import torch
     >>> brier(torch.tensor([[0.0, 0.0]]), torch.tensor([1]))
     tensor([0.5000])
     """
     batch = check_batch(logits, labels, ignore_index)
-    gap = _minus_target(batch.logits.softmax(1), batch)
-    return _times_weight(gap.square().sum(1), batch, class_weights)
+    target = batch.labels if batch.soft else _one_hot(batch)
+    gaps = F.mse_loss(batch.logits.softmax(1), target, reduction="none")
+    return _times_weight(gaps.sum(1), batch, class_weights)
 
 
 def squared_error(
@@ -79,7 +81,6 @@ def squared_error(
 
     Examples
     --------
-    >>> import torch
     >>> squared_error(torch.tensor([[0.0, 0.0]]), torch.tensor([1]))
     tensor([0.2500])
     >>> squared_error(torch.tensor([[2.0, 1.0]]), torch.tensor([0]), on="logits")
@@ -103,11 +104,10 @@ def squared_error(
     return _times_weight(value, batch, class_weights)
 
 
-def _minus_target(probs: Tensor, batch: Batch) -> Tensor:
-    if batch.soft:
-        return probs - batch.labels
-    chosen = batch.labels.unsqueeze(1)
-    return probs.scatter_add(1, chosen, probs.new_full(chosen.shape, -1))
+def _one_hot(batch: Batch) -> Tensor:
+    # Not F.one_hot, which counts classes on the device and has them last.
+    zeros = torch.zeros_like(batch.logits, requires_grad=False)
+    return zeros.scatter_(1, batch.labels.unsqueeze(1), 1.0)
 
 
 def _times_weight(values: Tensor, batch: Batch, class_weights: ClassWeights) -> Tensor:

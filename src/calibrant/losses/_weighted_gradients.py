@@ -51,13 +51,13 @@ def bsce_gra(
     batch = check_batch(logits, labels, ignore_index)
     log_p = F.log_softmax(batch.logits, 1)
     with torch.no_grad():
-        target = batch.labels if batch.soft else _one_hot(batch.labels, log_p)
-        weight = torch.linalg.vector_norm(log_p.exp() - target, order, 1) ** gamma
+        gap = log_p.exp()
+        if batch.soft:
+            gap -= batch.labels
+        else:
+            chosen = batch.labels.unsqueeze(1)
+            gap.scatter_add_(1, chosen, gap.new_full(chosen.shape, -1))
+        weight = torch.linalg.vector_norm(gap, order, 1) ** gamma
     if batch.soft:
         return weighted(-log_p * weight.unsqueeze(1), batch, class_weights)
-    own = log_p.gather(1, batch.labels.unsqueeze(1)).squeeze(1)
-    return weighted(-own * weight, batch, class_weights)
-
-
-def _one_hot(labels: Tensor, like: Tensor) -> Tensor:
-    return torch.zeros_like(like).scatter_(1, labels.unsqueeze(1), 1.0)
+    return weighted(-log_p.gather(1, chosen).squeeze(1) * weight, batch, class_weights)
