@@ -59,8 +59,10 @@ class Objective(nn.Module):
         Whether the mean and the batch losses see all ranks of a distributed run as one batch, so
         that it equals one process. Without a distributed run nothing changes.
     compiled
-        Whether ``torch.compile`` makes one graph of all terms. The first batch then takes from
-        seconds to a minute; it pays where many small batches follow.
+        Whether ``torch.compile`` makes one graph of all terms. The first batch then takes up to a
+        minute, or seconds where PyTorch kept the graph of an earlier run. Measured on a CPU with
+        128 samples and 10 classes, a step is then 0.3 ms shorter with ``soft_avuc`` and not shorter
+        with ``focal`` alone, so ``train`` does not use it.
 
     Examples
     --------

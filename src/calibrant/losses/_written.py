@@ -13,19 +13,19 @@ import torch
 from torch import Tensor
 
 # From x: the value, then what its gradient is computed from.
-Value: TypeAlias = Callable[[Tensor], tuple[Tensor, ...]]
+Valued: TypeAlias = Callable[[Tensor], tuple[Tensor, ...]]
 # From the gradient by the value, and from what follows the value: the gradient by x.
 Gradient: TypeAlias = Callable[..., Tensor]
 
 
-def written(value: Value, gradient: Gradient, x: Tensor, *others: Tensor) -> Tensor:
+def written(value: Valued, gradient: Gradient, x: Tensor, *others: Tensor) -> Tensor:
     """``value(x)[0]`` with the gradient ``gradient(by_value, *value(x)[1:])``.
 
     Both must consist of differentiable operations, of which second derivatives are made. Where
-    one of the ``others``, which the value also depends on, needs a gradient, and in a transform of
-    ``torch.func``, PyTorch derives the gradient from ``value``.
+    one of the ``others``, which the value also depends on, needs a gradient, PyTorch derives all
+    gradients from ``value``. Transforms of ``torch.func`` refuse the node.
     """
-    if torch._C._are_functorch_transforms_active() or any(one.requires_grad for one in others):
+    if any(one.requires_grad for one in others):
         return value(x)[0]
     result: Tensor = _Written.apply(x, value, gradient)  # type: ignore[no-untyped-call]
     return result
@@ -33,7 +33,7 @@ def written(value: Value, gradient: Gradient, x: Tensor, *others: Tensor) -> Ten
 
 class _Written(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, value: Value, gradient: Gradient) -> Tensor:
+    def forward(ctx: Any, x: Tensor, value: Valued, gradient: Gradient) -> Tensor:
         result, *known = value(x)
         ctx.save_for_backward(x, *known)
         ctx.value, ctx.gradient = value, gradient
