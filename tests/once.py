@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -45,4 +47,35 @@ def _one_selection_per_file() -> Iterator[None]:
         cross_fit = once(_advice.out_of_fold)
         for module in (_advice, _calibration):
             patch.setattr(module, "out_of_fold", cross_fit)
+        yield
+
+
+@contextmanager
+def choosing_among_few() -> Iterator[None]:
+    """Reports choose between two temperatures: for what does not hang on the choice.
+
+    Fitting all candidates takes most of the time of a small report.
+    """
+    few = partial(_selection.select_calibrator, candidates=["temperature", "ensemble_temperature"])
+
+    def automatic(p: Predictions, **options: Any) -> Any:
+        return few(p, folds=_advice.usual_folds(p), **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_advice, "automatic", automatic)
+        yield
+
+
+@pytest.fixture
+def all_candidates() -> None:
+    """For tests of the choice itself in a file that otherwise has ``few_candidates``."""
+
+
+@pytest.fixture
+def few_candidates(request: pytest.FixtureRequest) -> Iterator[None]:
+    """``choosing_among_few`` in a test, or in all tests of a file."""
+    if "all_candidates" in request.fixturenames:
+        yield
+        return
+    with choosing_among_few():
         yield

@@ -11,6 +11,7 @@ from calibrant import InputError
 from calibrant.data import load
 from calibrant.losses import AdaFocalGammas, Objective
 from calibrant.train import Recipe, train
+from tests.close import assert_close
 
 
 def brute_update(
@@ -52,10 +53,8 @@ def test_the_update_is_the_rule(n: int, bins: int) -> None:
         gammas.update(z, y)
         confidence = z.softmax(1).amax(1).tolist()
         state, edges = brute_update(state, confidence, right.tolist(), **options)
-        torch.testing.assert_close(gammas.gammas, torch.tensor(state), rtol=1e-5, atol=1e-6)
-        torch.testing.assert_close(
-            gammas.edges, torch.tensor(edges, dtype=torch.float32), rtol=1e-6, atol=1e-7
-        )
+        assert_close(gammas.gammas, torch.tensor(state), rtol=1e-5, atol=1e-6)
+        assert_close(gammas.edges, torch.tensor(edges, dtype=torch.float32), rtol=1e-6, atol=1e-7)
         signs |= {g > 0 for g in state}
     if n == 100:
         assert signs == {True, False}

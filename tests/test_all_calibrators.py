@@ -47,6 +47,7 @@ from calibrant.calibrators import (
     load_calibrator,
 )
 from calibrant.calibrators._registry import WRAPPERS
+from tests.close import assert_close
 from tests.conftest import CASES, draw
 
 FACTORIES: dict[str, Callable[[], Calibrator]] = {
@@ -628,7 +629,7 @@ def test_module_exports_and_keeps_its_state(name: str) -> None:
     assert module.state_dict()
     rows = torch.export.Dim("rows", min=2)
     program = torch.export.export(module, (x,), dynamic_shapes=({0: rows},))
-    torch.testing.assert_close(program.module()(x[:5]), module(x[:5]))
+    assert_close(program.module()(x[:5]), module(x[:5]))
 
 
 @every
@@ -691,7 +692,7 @@ def test_fold_into_a_linear_layer(make: Callable[[], Calibrator], name: str, bia
     folded = c.fold_into(layer)
     got = torch.softmax(folded(x), dim=1).detach().numpy()
     np.testing.assert_allclose(got, c.transform(p).probs, atol=1e-5)
-    torch.testing.assert_close(layer.weight.detach(), before)
+    assert_close(layer.weight.detach(), before)
     with pytest.raises(InputError, match="10 outputs"):
         c.fold_into(torch.nn.Linear(6, 3))
     with pytest.raises(InputError, match=r"torch\.nn\.Linear"):

@@ -14,6 +14,7 @@ from torch import Tensor
 from calibrant import InputError
 from calibrant.losses import LOSSES, Objective
 from tests import brute_losses as brute
+from tests.close import assert_close
 
 # Configurations of each loss: its name and options. Options per batch are made to fit the batch.
 CONFIGURATIONS: list[tuple[str, dict[str, Any]]] = [
@@ -163,7 +164,7 @@ def test_equals_the_formula(name: str, options: dict[str, Any]) -> None:
         soft, hard = soften(y, shape[1]), one_hot(y, shape[1])
         for labels, rows in ((y, hard), (soft, soft)):
             want = getattr(brute, name)(z.tolist(), rows.tolist(), **options, **listed)
-            torch.testing.assert_close(
+            assert_close(
                 value(name, options, z, labels, **more),
                 torch.tensor(want, dtype=torch.float64),
                 rtol=1e-9,
@@ -185,7 +186,7 @@ def test_shape_and_type(name: str, options: dict[str, Any]) -> None:
         assert got.dtype == given
         assert got.shape == ((7,) if LOSSES[name].per_sample else ())
         widened = value(name, options, z.to(given), y)
-        torch.testing.assert_close(got, widened, rtol=0, atol=0)
+        assert_close(got, widened, rtol=0, atol=0)
 
 
 @every
@@ -198,7 +199,7 @@ def test_pixels_are_samples(name: str, options: dict[str, Any], *, soft: bool) -
     got = value(name, options, z, labels, **per_batch(name, rates(y)))
     want = value(name, options, pixels, flat_labels, **per_batch(name, rates(y).flatten()))
     assert got.shape == (y.shape if LOSSES[name].per_sample else ())
-    torch.testing.assert_close(got.flatten(), want.flatten(), rtol=1e-12, atol=1e-12)
+    assert_close(got.flatten(), want.flatten(), rtol=1e-12, atol=1e-12)
 
 
 @every
@@ -238,9 +239,7 @@ def test_second_derivatives_whatever_the_order_of_samples(
     r = rates(y)
     here = value(name, options, z, y, **per_batch(name, r))
     there = value(name, options, z[order], y[order], **per_batch(name, r[order]))
-    torch.testing.assert_close(
-        *(_second(total.sum(), z) for total in (here, there)), rtol=1e-9, atol=1e-12
-    )
+    assert_close(*(_second(total.sum(), z) for total in (here, there)), rtol=1e-9, atol=1e-12)
 
 
 def _second(total: Tensor, z: Tensor) -> Tensor:
@@ -268,10 +267,10 @@ def check_held(name: str, options: dict[str, Any], z: Tensor, labels: Tensor) ->
     got = value(name, options, z, labels).sum()
     (want,) = torch.autograd.grad(held(z, z.detach()), z)
     (gradient,) = torch.autograd.grad(got, z, retain_graph=True)
-    torch.testing.assert_close(got, held(z, z.detach()), rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(gradient, want, rtol=1e-8, atol=1e-12)
+    assert_close(got, held(z, z.detach()), rtol=1e-9, atol=1e-12)
+    assert_close(gradient, want, rtol=1e-8, atol=1e-12)
     second = _second(value(name, options, z, labels).sum(), z)
-    torch.testing.assert_close(second, _second(held(z, z.detach()), z), rtol=1e-7, atol=1e-12)
+    assert_close(second, _second(held(z, z.detach()), z), rtol=1e-7, atol=1e-12)
     assert (second.abs().max() > 1e-6) == (name != "acls" or options != {})
     (moving,) = torch.autograd.grad(held(z, z), z)
     assert torch.allclose(gradient, moving) == (name == "acls" and options == {})
@@ -370,10 +369,10 @@ def test_order_of_samples(name: str, options: dict[str, Any]) -> None:
     r = rates(y)
     here = value(name, options, z, y, **per_batch(name, r))
     there = value(name, options, z[order], y[order], **per_batch(name, r[order]))
-    torch.testing.assert_close(there, here[order] if here.ndim else here, rtol=1e-12, atol=1e-14)
+    assert_close(there, here[order] if here.ndim else here, rtol=1e-12, atol=1e-14)
     (g,) = torch.autograd.grad(here.sum(), z, retain_graph=True)
     (h,) = torch.autograd.grad(there.sum(), z)
-    torch.testing.assert_close(g, h, rtol=1e-9, atol=1e-13)
+    assert_close(g, h, rtol=1e-9, atol=1e-13)
 
 
 @every
@@ -381,7 +380,7 @@ def test_order_of_classes(name: str, options: dict[str, Any]) -> None:
     z, y = batch((9, 5))
     order = torch.tensor([3, 0, 4, 1, 2])
     got = value(name, options, z[:, order], order.argsort()[y])
-    torch.testing.assert_close(got, value(name, options, z, y), rtol=1e-12, atol=1e-14)
+    assert_close(got, value(name, options, z, y), rtol=1e-12, atol=1e-14)
 
 
 @every
@@ -389,9 +388,9 @@ def test_one_hot_targets_equal_class_numbers(name: str, options: dict[str, Any])
     z, y = batch((9, 5))
     z.requires_grad_()
     hard, soft = value(name, options, z, y), value(name, options, z, one_hot(y, 5))
-    torch.testing.assert_close(soft, hard, rtol=1e-12, atol=1e-14)
+    assert_close(soft, hard, rtol=1e-12, atol=1e-14)
     (g,), (h,) = torch.autograd.grad(hard.sum(), z), torch.autograd.grad(soft.sum(), z)
-    torch.testing.assert_close(g, h, rtol=1e-9, atol=1e-13)
+    assert_close(g, h, rtol=1e-9, atol=1e-13)
 
 
 @every
@@ -417,7 +416,7 @@ def test_samples_left_out(name: str, options: dict[str, Any]) -> None:
         want = torch.tensor(sum(terms) / len(terms), dtype=torch.float64)
     else:
         want = value(name, options, z[kept], y[kept])
-    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-14)
+    assert_close(got, want, rtol=1e-12, atol=1e-14)
     nothing = torch.full_like(y, -100)
     z.requires_grad_()
     empty = value(name, options, z, nothing, ignore_index=-100)
@@ -437,16 +436,16 @@ def test_class_weights(name: str, options: dict[str, Any]) -> None:
         epsilon *= k / (k - 1) if options.get("spread") == "others" else 1
         smooth = (1 - epsilon) * one_hot(y, k) + epsilon / k
         want = -(weights.double() * smooth * z.log_softmax(1)).sum(1)
-        torch.testing.assert_close(got, want)
+        assert_close(got, want)
         if epsilon >= 0:
             same = {"reduction": "none", "label_smoothing": epsilon}
             theirs = torch.nn.functional.cross_entropy(z, y, weights.double(), **same)
-            torch.testing.assert_close(got, theirs)
+            assert_close(got, theirs)
     else:
-        torch.testing.assert_close(got, plain * weights[y])
-    torch.testing.assert_close(value(name, options, z, y, class_weights=weights.tolist()), got)
+        assert_close(got, plain * weights[y])
+    assert_close(value(name, options, z, y, class_weights=weights.tolist()), got)
     soft = value(name, options, z, one_hot(y, 4), class_weights=weights)
-    torch.testing.assert_close(soft, got)
+    assert_close(soft, got)
     with pytest.raises(InputError, match="one number for each of the 4 classes"):
         value(name, options, z, y, class_weights=[1.0, 2.0])
 
@@ -469,7 +468,7 @@ def test_autocast(name: str, options: dict[str, Any]) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         got = value(name, options, z, y)
     assert got.dtype == torch.float32
-    torch.testing.assert_close(got, value(name, options, z.float(), y), rtol=1e-6, atol=1e-7)
+    assert_close(got, value(name, options, z.float(), y), rtol=1e-6, atol=1e-7)
 
 
 # PyTorch 2.13 warns of its own tracing of autograd functions.
@@ -489,7 +488,7 @@ def test_compiles_to_one_graph(name: str, options: dict[str, Any]) -> None:
         total.backward()
         results.append((total.detach(), z.grad, objective.parts[name]))
     for a, b in zip(*results, strict=True):
-        torch.testing.assert_close(a, b)
+        assert_close(a, b)
 
 
 @every

@@ -12,9 +12,15 @@ import pytest
 
 import calibrant
 from tests import lowest
+from tests.once import few_candidates  # noqa: F401
 
-# They load Lightning, Transformers and Ray.
-ADAPTERS = ("calibrant.huggingface", "calibrant.lightning", "calibrant.ray_data")
+# They load Lightning, Transformers, Ray and TorchMetrics.
+ADAPTERS = (
+    "calibrant.huggingface",
+    "calibrant.lightning",
+    "calibrant.ray_data",
+    "calibrant.torchmetrics",
+)
 
 
 def modules() -> list[str]:
@@ -34,6 +40,7 @@ def run(names: list[str]) -> int:
     return runner.tries
 
 
+@pytest.mark.usefixtures("few_candidates")
 def test_examples_in_docstrings() -> None:
     names = modules()
     files = Path(calibrant.__file__).parent.rglob("*.py")

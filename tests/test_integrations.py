@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from calibrant import Predictions, metrics
 from calibrant.losses import Objective, focal
+from tests.close import assert_close
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the other libraries
 
@@ -161,7 +162,7 @@ def test_hugging_face_steps_do_not_depend_on_how_they_are_accumulated(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         trainer.train()
-    torch.testing.assert_close(model.head.weight.detach(), (weight - weight.grad).detach())
+    assert_close(model.head.weight.detach(), (weight - weight.grad).detach())
 
 
 def test_hugging_face_forms() -> None:
@@ -174,8 +175,8 @@ def test_hugging_face_forms() -> None:
 
     want = focal(z, y).mean()
     for objective in ("focal", {"primary": "focal"}, Objective("focal")):
-        torch.testing.assert_close(loss_for(objective)(Output(), y, 8), want)
-        torch.testing.assert_close(loss_for(objective)({"logits": z}, y), want)
-        torch.testing.assert_close(loss_for(objective)({"logits": z}, y, 32), want / 4)
+        assert_close(loss_for(objective)(Output(), y, 8), want)
+        assert_close(loss_for(objective)({"logits": z}, y), want)
+        assert_close(loss_for(objective)({"logits": z}, y, 32), want / 4)
     both = metrics_for(["nll"])(((z.numpy(), None), y.numpy()))
     assert both == metrics_for(["nll"])((z.numpy(), y.numpy()))

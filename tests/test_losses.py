@@ -19,6 +19,7 @@ from torch import Tensor
 from calibrant import InputError, Predictions, losses, metrics
 from calibrant.losses import LOSSES, CorrectnessHistory, Objective, cutmix, mixup
 from tests import brute_losses as brute
+from tests.close import assert_close
 from tests.conftest import CASES
 from tests.test_all_losses import batch, one_hot, soften
 
@@ -117,18 +118,18 @@ def test_limits_that_are_cross_entropy(name: str, options: Any, *, soft: bool) -
     z.requires_grad_()
     ours = LOSSES[name].function(z, labels, **options)
     theirs = F.cross_entropy(z, labels, reduction="none")
-    torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-9)
+    assert_close(ours, theirs, rtol=1e-7, atol=1e-9)
     (g,), (h,) = torch.autograd.grad(ours.sum(), z), torch.autograd.grad(theirs.sum(), z)
-    torch.testing.assert_close(g, h, rtol=1e-6, atol=1e-8)
+    assert_close(g, h, rtol=1e-6, atol=1e-8)
 
 
 def test_the_two_smoothings_are_one_family() -> None:
     z, y = batch((40, 6))
     others = losses.label_smoothing(z, y, epsilon=0.1, spread="others")
     everyone = losses.label_smoothing(z, y, epsilon=0.1 * 6 / 5)
-    torch.testing.assert_close(others, everyone)
+    assert_close(others, everyone)
     uniform = losses.label_smoothing(z, y, epsilon=5 / 6, spread="others")
-    torch.testing.assert_close(uniform, -z.log_softmax(1).mean(1))
+    assert_close(uniform, -z.log_softmax(1).mean(1))
 
 
 def test_hard_bins_are_the_limit_of_soft_ones() -> None:
@@ -155,28 +156,28 @@ def test_the_hard_step_is_the_limit_of_the_soft_one() -> None:
     bad = h.tanh()[right & unsure].sum() + sure[~right & ~unsure].sum()
     good = sure[right & ~unsure].sum() + h.tanh()[~right & unsure].sum()
     got = losses.soft_avuc(z, y, kappa=0.4, temperature=1e-6)
-    torch.testing.assert_close(got, torch.log(1 + bad / good))
+    assert_close(got, torch.log(1 + bad / good))
 
 
 def test_soft_uncertainty() -> None:
     h = torch.linspace(0.001, 0.999, 99, dtype=torch.float64)
-    torch.testing.assert_close(losses.soft_uncertainty(h, 0.5, 1.0), h)  # the identity
+    assert_close(losses.soft_uncertainty(h, 0.5, 1.0), h)  # the identity
     half = torch.tensor([0.3], dtype=torch.float64)
     assert float(losses.soft_uncertainty(half, 0.3, 0.2)) == pytest.approx(0.5)
     ends = losses.soft_uncertainty(torch.tensor([0.0, 1.0]), 0.3, 0.1)
-    torch.testing.assert_close(ends, torch.tensor([0.0, 1.0]))
+    assert_close(ends, torch.tensor([0.0, 1.0]))
 
 
 def test_soft_membership() -> None:
     u = losses.soft_membership(torch.rand(50), 15, 0.01)
-    torch.testing.assert_close(u.sum(1), torch.ones(50))
+    assert_close(u.sum(1), torch.ones(50))
     hard = losses.soft_membership(torch.tensor([0.05, 0.5, 0.99]), 5, 1e-6)
     assert hard.argmax(1).tolist() == [0, 2, 4]
 
 
 def test_squared_error_is_brier_over_k() -> None:
     z, y = batch((20, 6))
-    torch.testing.assert_close(losses.squared_error(z, y), losses.brier(z, y) / 6)
+    assert_close(losses.squared_error(z, y), losses.brier(z, y) / 6)
     np.testing.assert_allclose(
         losses.brier(z, y).mean(), metrics.brier(Predictions(logits=z.numpy(), labels=y.numpy()))
     )
@@ -301,8 +302,8 @@ def test_mixup(alpha: float) -> None:
     shares = []
     for _ in range(300):
         mixed, target = mixup(x, y, num_classes=5, alpha=alpha, generator=generator)
-        torch.testing.assert_close(mixed, target)  # inputs and labels mix alike
-        torch.testing.assert_close(target.sum(1), torch.ones(12))
+        assert_close(mixed, target)  # inputs and labels mix alike
+        assert_close(target.sum(1), torch.ones(12))
         others = target[target.argmax(1) != y]
         shares.append(float(mixed.amax(1).min()))
         assert len(others) in range(13)
@@ -324,7 +325,7 @@ def test_mixing_is_seeded_and_takes_soft_labels() -> None:
         soft = mix(
             x, F.one_hot(y, 3).float(), num_classes=3, generator=torch.Generator().manual_seed(4)
         )
-        torch.testing.assert_close(soft[1], one[1])
+        assert_close(soft[1], one[1])
         assert losses.cross_entropy(torch.zeros(6, 3), one[1]).shape == (6,)
 
 
@@ -336,7 +337,7 @@ def test_cutmix_labels_by_pasted_area() -> None:
         for i in range(8):
             values, counts = mixed[i].unique(return_counts=True)
             want = torch.zeros(8).index_add(0, values.long(), counts / 140)
-            torch.testing.assert_close(target[i], want)
+            assert_close(target[i], want)
 
 
 @pytest.mark.parametrize(
@@ -398,10 +399,10 @@ def test_objective_is_the_weighted_sum() -> None:
         + 0.01 * losses.logit_norm(z, y, p=2).mean()
     )
     total = objective(z, y)
-    torch.testing.assert_close(total, want)
+    assert_close(total, want)
     assert list(objective.parts) == ["total", "focal", "mmce", "logit_norm"]
-    torch.testing.assert_close(objective.parts["total"], want)
-    torch.testing.assert_close(objective.parts["mmce"], losses.mmce(z, y))
+    assert_close(objective.parts["total"], want)
+    assert_close(objective.parts["mmce"], losses.mmce(z, y))
     assert not any(part.requires_grad for part in objective.parts.values())
     assert repr(objective) == "Objective(focal + 2 mmce + 0.01 logit_norm(p=2))"
 
@@ -433,9 +434,7 @@ def test_negative_coefficients_where_wang_has_them() -> None:
 
 def test_no_weight_is_the_primary_alone() -> None:
     z, y = batch((20, 5))
-    torch.testing.assert_close(
-        Objective("focal", "mmce", weight=0)(z, y), losses.focal(z, y).mean()
-    )
+    assert_close(Objective("focal", "mmce", weight=0)(z, y), losses.focal(z, y).mean())
 
 
 @pytest.mark.parametrize("weights", [None, [0.2, 1.0, 3.0, 0.0, 1.5]], ids=["plain", "weights"])
@@ -447,7 +446,7 @@ def test_objective_means_as_pytorch_does(weights: Any, left_out: int | None) -> 
     objective = Objective(class_weights=weights, ignore_index=left_out)
     tensor = None if weights is None else torch.tensor(weights, dtype=torch.float64)
     want = F.cross_entropy(z, y, tensor, ignore_index=-1 if left_out is None else left_out)
-    torch.testing.assert_close(objective(z, y), want)
+    assert_close(objective(z, y), want)
     assert "class_weights" in objective.state_dict() or weights is None
 
 
@@ -457,10 +456,10 @@ def test_objective_of_ignored_and_soft_labels() -> None:
     marked[:5] = -1
     objective = Objective("brier", ["soft_binned_ece", "negative_entropy"], [1, 1], ignore_index=-1)
     plain = Objective("brier", ["soft_binned_ece", "negative_entropy"], [1, 1])
-    torch.testing.assert_close(objective(z, marked), plain(z[5:], y[5:]))
-    torch.testing.assert_close(plain(z, one_hot(y, 4)), plain(z, y))
+    assert_close(objective(z, marked), plain(z[5:], y[5:]))
+    assert_close(plain(z, one_hot(y, 4)), plain(z, y))
     weighted = Objective("brier", class_weights=[1.0, 2.0, 0.5, 1.0])
-    torch.testing.assert_close(weighted(z, one_hot(y, 4)), weighted(z, y))
+    assert_close(weighted(z, one_hot(y, 4)), weighted(z, y))
     assert float(objective(z, torch.full_like(y, -1))) == 0
 
 
@@ -473,7 +472,7 @@ def test_objective_with_history() -> None:
     want = losses.cross_entropy(z, y).mean() + 0.5 * losses.correctness_ranking(
         z, y, correctness=rate
     )
-    torch.testing.assert_close(objective(z, y, correctness=rate), want)
+    assert_close(objective(z, y, correctness=rate), want)
     with pytest.raises(InputError, match="correctness must be given with every batch"):
         objective(z, y)
     with pytest.raises(InputError, match="no loss that takes 'correctnes'"):
@@ -500,7 +499,7 @@ def test_a_compiled_objective_is_the_same(monkeypatch: pytest.MonkeyPatch) -> No
         results.append((leaf.grad, *objective.parts.values()))
         assert list(objective.parts) == ["total", "focal", "soft_avuc", "mmce"]
     for a, b in zip(*results, strict=True):
-        torch.testing.assert_close(a, b)
+        assert_close(a, b)
 
 
 def test_from_config() -> None:
@@ -523,11 +522,11 @@ def test_from_config() -> None:
         + 0.5 * losses.soft_avuc(z, y, kappa=0.3)
         + losses.negative_entropy(z, y).mean()
     )
-    torch.testing.assert_close(objective(z, y), want)
+    assert_close(objective(z, y), want)
     assert repr(Objective.from_config({})) == "Objective(cross_entropy)"
     text = "label_smoothing:epsilon=0.1 + 0.5*soft_avuc:kappa=0.3 + negative_entropy"
     assert repr(Objective(text)) == repr(Objective.parse(text)) == repr(objective)
-    torch.testing.assert_close(Objective(text)(z, y), want)
+    assert_close(Objective(text)(z, y), want)
     single = Objective.from_config({"secondary": {"name": "mmce", "weight": 2}})
     assert repr(single) == "Objective(cross_entropy + 2 mmce)"
 

@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from calibrant.losses import LOSSES, Objective
+from tests.close import assert_close
 from tests.test_all_losses import CONFIGURATIONS
 
 RANKS = 2
@@ -118,13 +119,11 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
     assert together.keys() == alone.keys()
     for name, tensors in alone.items():
         for a, b in zip(tensors, together[name], strict=True):
-            torch.testing.assert_close(
-                b, a, rtol=1e-10, atol=1e-12, msg=lambda m, n=name: f"{n}: {m}"
-            )
+            assert_close(b, a, rtol=1e-10, atol=1e-12, msg=lambda m, n=name: f"{n}: {m}")
     z, along = logits_of_all()
     for name, want in curvatures(z, data()[1], along).items():
         # Like the gradient that DistributedDataParallel averages: RANKS times that of one process.
-        torch.testing.assert_close(
+        assert_close(
             second[name],
             RANKS * want[:12],
             rtol=1e-9,

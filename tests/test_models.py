@@ -13,6 +13,7 @@ from torch import Tensor
 from calibrant import InputError
 from calibrant.data import load
 from calibrant.models import MODELS, build, load_weights, num_parameters
+from tests.close import assert_close
 
 # Trained parameters for 10 classes and 3 channels. He et al. 2016, Table 6, print 0.27, 0.46, 0.66,
 # 0.85 and 1.7 million; Zagoruyko and Komodakis 2016, Table 4, 36.5 million for WRN-28-10 and 2.8
@@ -110,11 +111,11 @@ def test_speednet_whitens_the_patches_it_was_prepared_with() -> None:
     assert (found.T.cov() - torch.eye(48)).abs().max() > 0.3  # not white before
     net.prepare(images)
     white = found @ net.whitening.double().flatten(1).T
-    torch.testing.assert_close(white.T.cov(correction=0), torch.eye(24).double(), atol=1e-4, rtol=0)
+    assert_close(white.T.cov(correction=0), torch.eye(24).double(), atol=1e-4, rtol=0)
     # The directions that vary most: no others leave less of the patches unexplained.
     shares = torch.linalg.eigvalsh(found.T.cov(correction=0)).flip(0)
     scale = net.whitening.double().flatten(1).square().sum(1)
-    torch.testing.assert_close(1 / scale, shares[:24], atol=0, rtol=1e-4)
+    assert_close(1 / scale, shares[:24], atol=0, rtol=1e-4)
     # In the network they see every second pixel, one pixel of padding around the image.
     seen = torch.nn.functional.conv2d(images, net.whitening, stride=2, padding=1)
     assert seen.shape[2:] == (16, 16)
@@ -151,9 +152,9 @@ def test_tree_lstm_equals_node_by_node() -> None:
         return c, o.sigmoid() * c.tanh()
 
     want = torch.stack([state(node)[1] for node in range(8)])
-    torch.testing.assert_close(net.states(trees), want)
-    torch.testing.assert_close(net(trees), net.head(want[trees.roots]))
-    torch.testing.assert_close(net.nodes(trees), net.head(want))
+    assert_close(net.states(trees), want)
+    assert_close(net(trees), net.head(want[trees.roots]))
+    assert_close(net.nodes(trees), net.head(want))
 
 
 @pytest.mark.parametrize(

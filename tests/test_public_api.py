@@ -101,6 +101,7 @@ def test_the_package_runs_as_a_module() -> None:
     assert done.stdout.startswith(f"calibrant {calibrant.__version__} (kernels: ")
 
 
+@pytest.mark.slow  # it loads Lightning and Transformers
 def test_the_training_page_names_what_exists() -> None:
     """The expressions for other training loops work after ``import calibrant``."""
     text = (ROOT / "docs" / "train.md").read_text()

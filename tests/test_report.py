@@ -50,7 +50,9 @@ from calibrant.report._verdict import TITLES, Verdict, gap_interval, verdict_of
 from calibrant.results import Store, read_all
 from calibrant.study import Study, findings
 from tests.conftest import CASES, draw
-from tests.once import _one_selection_per_file  # noqa: F401
+from tests.once import _one_selection_per_file, all_candidates, few_candidates  # noqa: F401
+
+pytestmark = pytest.mark.usefixtures("few_candidates")
 
 DIGITS = {name: load_example(name).take(range(400)) for name in EXAMPLES}
 SETTINGS = Settings(replicates=40)
@@ -165,6 +167,7 @@ def test_too_few_samples_say_so() -> None:
     assert answer.startswith("No: with N = 40 the interval of the gap contains 0.")
 
 
+@pytest.mark.usefixtures("all_candidates")
 def test_the_numbers_of_the_verdict() -> None:
     p = DIGITS["cross_entropy"]
     advice = advise(p, None, SETTINGS)
@@ -182,6 +185,7 @@ def test_the_numbers_of_the_verdict() -> None:
     assert str(found).splitlines()[0] == found.headline
 
 
+@pytest.mark.usefixtures("all_candidates")
 def test_advice_is_judged_on_samples_it_has_not_seen() -> None:
     """Temperature scaling, the truth here: chosen, with its temperature and a gain."""
     rng = np.random.default_rng(0)
@@ -212,6 +216,7 @@ def test_no_advice_without_scores_or_samples() -> None:
     )
 
 
+@pytest.mark.usefixtures("all_candidates")
 def test_an_undefined_refinement_is_said_so() -> None:
     z = np.random.default_rng(0).normal(size=(200, 3))
     p = Predictions(logits=z, labels=z.argmax(axis=1))
@@ -220,6 +225,7 @@ def test_an_undefined_refinement_is_said_so() -> None:
     assert "undefined" in dict(said(p, advice).answers)["What does it cost?"]
 
 
+@pytest.mark.usefixtures("all_candidates")
 def test_a_change_that_may_be_chance_is_called_so() -> None:
     p = load_example("cross_entropy").take(range(60))
     advice = advise(p, None, SETTINGS)

@@ -23,6 +23,7 @@ from calibrant.report._html import clean
 from calibrant.results import pareto_front, pivot, read_all
 from tests import browser as web
 from tests.conftest import CASES, draw
+from tests.once import choosing_among_few
 from tests.test_report import HOSTILE, rows, written
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def examples() -> dict[str, Predictions]:
 @pytest.fixture(scope="module")
 def report(examples: dict[str, Predictions], tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "report.html"
-    write_report(examples, path, replicates=20)
+    with choosing_among_few():
+        write_report(examples, path, replicates=20)
     return path
 
 

@@ -17,7 +17,9 @@ from calibrant.report import _svg, write_report
 from calibrant.report._belonging import cluster_errors
 from calibrant.report._tempered import embedded
 from calibrant.report._verdict import gap_interval
-from tests.once import _one_selection_per_file  # noqa: F401
+from tests.once import few_candidates  # noqa: F401
+
+pytestmark = pytest.mark.usefixtures("few_candidates")
 
 FEW = {"replicates": 30}
 HOSTILE = "<script>alert(1)</script>"

@@ -43,6 +43,7 @@ from calibrant.train import (
 )
 from calibrant.train._inputs import Inputs
 from calibrant.train._telemetry import TrainingRecord, record_on_test
+from tests.close import assert_close
 from tests.command import call
 from tests.processes import PATIENCE
 
@@ -663,7 +664,7 @@ def test_compiled_is_the_same_network(signals: Dataset, monkeypatch: pytest.Monk
     one = run(signals, recipe=recipe, compiled=True)
     two = run(signals, recipe=recipe)
     for a, b in zip(weights(one), weights(two), strict=True):
-        torch.testing.assert_close(a, b)
+        assert_close(a, b)
 
 
 @pytest.mark.slow
