@@ -25,11 +25,13 @@ $(DEMO): pyproject.toml setup.py constraints.txt $(wildcard src/calibrant/_core/
 	$(PIP) --no-deps --editable . & $(PIP) --requirement .venv/needs.txt && wait $$!
 	touch $(DEMO)
 
-# The largest packages are unpacked while the rest of them is resolved.
-LARGE := llvmlite onnxruntime pandas playwright ray statsmodels transformers
+# constraints.txt names every package, so nothing is left to resolve. The largest are unpacked beside the others.
+LARGE := llvmlite|mypy|numpy|onnxruntime|pandas|playwright|ray|scipy|statsmodels|transformers
 $(READY): $(DEMO)
-	$(PIP) --no-deps $(LARGE) & $(PIP) --no-warn-conflicts --editable '.[data,docs,plots,sklearn]' && wait $$!
-	$(PIP) --editable '.[dev,docs]'
+	grep -E '^($(LARGE))==' constraints.txt > .venv/large.txt
+	grep -vE '^(#|efficientnet|($(LARGE))==)' constraints.txt > .venv/others.txt
+	$(PIP) --no-deps --requirement .venv/large.txt & $(PIP) --no-deps --requirement .venv/others.txt && wait $$!
+	$(BIN)/python -m pip check
 	touch $(READY)
 
 # Collecting the tests compiles all that they import; each of the processes that run them would do so.

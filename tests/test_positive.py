@@ -155,6 +155,7 @@ def test_extremes() -> None:
     assert metrics.positive_log_loss(tiny) == pytest.approx((70 + math.log1p(math.exp(-3))) / 3)
 
 
+@pytest.mark.slow
 def test_intervals_cover() -> None:
     """A short version of the simulation: a model whose slope, gap and net benefit are known."""
     hits = dict.fromkeys(("calibration_slope", "calibration_intercept", "positive_brier"), 0)

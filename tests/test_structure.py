@@ -7,10 +7,13 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from statistics import median
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from calibrant.metrics import METRICS
 
@@ -183,3 +186,14 @@ def test_every_folder_is_part_of_the_build() -> None:
     folders = {".".join(p.parent.relative_to(SOURCE.parent).parts) for p in files}
     assert "calibrant.papers.published" in folders
     assert folders <= packages, folders - packages
+
+
+def test_constraints_name_every_package() -> None:
+    """`make` installs what they name, and resolves nothing; `pip check` looks at the rest."""
+    root = SOURCE.parents[1]
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    listed = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    wanted = {canonicalize_name(Requirement(text).name) for text in listed} - {"calibrant"}
+    lines = (root / "constraints.txt").read_text().splitlines()
+    named = {canonicalize_name(line.partition("==")[0]) for line in lines if line[0] != "#"}
+    assert wanted <= named, wanted - named
