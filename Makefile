@@ -26,10 +26,11 @@ $(DEMO): pyproject.toml setup.py constraints.txt $(wildcard src/calibrant/_core/
 	touch $(DEMO)
 
 # constraints.txt names every package, so nothing is left to resolve. The largest are unpacked beside the others.
+# What only `make dist` and the extra `features` need is left out.
 LARGE := llvmlite|mypy|numpy|onnxruntime|pandas|playwright|ray|scipy|statsmodels|transformers
 $(READY): $(DEMO)
 	grep -E '^($(LARGE))==' constraints.txt > .venv/large.txt
-	grep -vE '^(#|efficientnet|($(LARGE))==)' constraints.txt > .venv/others.txt
+	grep -vE '^(#|build==|twine==|efficientnet|($(LARGE))==)' constraints.txt > .venv/others.txt
 	$(PIP) --no-deps --requirement .venv/large.txt & $(PIP) --no-deps --requirement .venv/others.txt && wait $$!
 	$(BIN)/python -m pip check
 	touch $(READY)
