@@ -84,7 +84,7 @@ def test_what_stands_for_what(paper: str, scale: str) -> None:
         assert set(at.settings) <= places
     runs = {(run.data, run.model) for run in at.runs("main")}
     shifts = {shift for study in at.study("main") for shift in study.evaluation.shifts}
-    for ours in at.settings.values():
+    for ours in at.places:
         assert (ours.data, ours.model) in runs
         assert ours.part == "test" or ours.part in shifts
 
@@ -97,9 +97,11 @@ def test_smoke_and_paper_have_every_published_cell(paper: str, table: str) -> No
         runs = {(run.data, run.model, run.name) for run in at.runs(kind)}
         for row in published(paper, table).to_pylist():
             place = Place(row["data"], row["model"])
-            ours, method = at.settings[place], method_name(row["objective"], row["secondary"])
+            method = method_name(row["objective"], row["secondary"])
             method = "cross_entropy" if method == "confidnet" else method
-            assert (ours.data, ours.model, method) in runs, (scale, place, method)
+            assert at.settings[place]
+            for ours in at.settings[place]:
+                assert (ours.data, ours.model, method) in runs, (scale, place, method)
 
 
 @pytest.mark.parametrize(

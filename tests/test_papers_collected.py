@@ -16,7 +16,16 @@ from typer.testing import CliRunner
 
 from calibrant import InputError
 from calibrant.cli import app
-from calibrant.papers import CLAIMS, Evidence, collect, judge, paper_at, results_of, scale_of
+from calibrant.papers import (
+    CLAIMS,
+    TUNED,
+    Evidence,
+    collect,
+    judge,
+    paper_at,
+    results_of,
+    scale_of,
+)
 from calibrant.papers._coefficients import (
     CHOSEN,
     FIXED,
@@ -211,6 +220,45 @@ def test_tuned_runs_have_files_of_their_own() -> None:
         "features-wine-tuned.parquet": [tuned.key],
         "digits.parquet": [other.key],
     }
+
+
+def test_tuned_runs_are_judged_alone() -> None:
+    """Only karandikar2021 tunes its coefficients, and its tuned runs are not mixed with others."""
+    evidence = Evidence.measured(EVIDENCE, TUNED)
+    assert {key.paper for key in evidence.cells} == {"karandikar2021"}
+    fixed = Evidence.measured(EVIDENCE, "features")
+    rows = pq.read_table(
+        EVIDENCE / "features-cifar10-tuned.parquet",
+        filters=[
+            ("metric", "==", "ece_l2_mass"),
+            ("part", "==", "test"),
+            ("calibrator", "==", "none"),
+        ],
+    ).to_pylist()
+    held = {(row["objective"], row["seed"]): row["value"] for row in rows}
+    place = Place("features/cifar10/cifar10.npz", "mlp")
+    found = evidence.at("karandikar2021", "main", "ece")[place]
+    same = {
+        (label.method, seed): value
+        for label, cell in found.items()
+        if label.calibrator == "none"
+        for seed, value in cell.seeds.items()
+    }
+    assert same == held
+    assert len(held) == 18 * 10
+    others = fixed.at("karandikar2021", "main", "ece")[place]
+    assert all(others[label].mean != cell.mean for label, cell in found.items() if "+" in label[0])
+    [(_, verdict)] = judge(evidence, ["K1"])
+    assert verdict.tested == ("features of cifar10, mlp",)
+    asked = ["papers", "claims", "--results", str(EVIDENCE), "--scale", TUNED]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("Scale tuned. Scale features, coefficients tuned")
+    refused = CliRunner().invoke(
+        app, ["papers", "run", "wang2021", "all", "--scale", TUNED, "--out", "x"]
+    )
+    assert refused.exit_code == 2
+    assert "scale must be a scale" in refused.output
 
 
 def test_runs_of_one_question_are_one_run() -> None:
