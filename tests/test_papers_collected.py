@@ -170,7 +170,8 @@ def test_runs_are_added_to_a_collection(
 
     monkeypatch.setattr(_collected, "paper_at", _evidence.paper_at)
     monkeypatch.setattr(_collected, "scale_of", lambda _: "smoke")
-    collect(folder, tmp_path)
+    collect(folder, tmp_path / "before")
+    shutil.copytree(tmp_path / "before", tmp_path, dirs_exist_ok=True)
     measured = {row["run"] for row in pq.read_table(tmp_path / DERIVED).to_pylist()}
     rows = pq.read_table(tmp_path / RUNS).to_pylist()
     run = next(Run(**json.loads(row["record"])) for row in rows if row["run"] in measured)
@@ -178,7 +179,7 @@ def test_runs_are_added_to_a_collection(
 
     def hold(other: Run) -> dict[str, int]:
         """Make the folder hold a run with the values of the first; gives the rows of each file."""
-        collect(folder, tmp_path)
+        shutil.copytree(tmp_path / "before", tmp_path, dirs_exist_ok=True)
         found = {}
         for name in files:
             table = pq.read_table(tmp_path / name)
@@ -226,7 +227,6 @@ def test_tuned_runs_are_judged_alone() -> None:
     """Only karandikar2021 tunes its coefficients, and its tuned runs are not mixed with others."""
     evidence = Evidence.measured(EVIDENCE, TUNED)
     assert {key.paper for key in evidence.cells} == {"karandikar2021"}
-    fixed = Evidence.measured(EVIDENCE, "features")
     rows = pq.read_table(
         EVIDENCE / "features-cifar10-tuned.parquet",
         filters=[
@@ -246,8 +246,11 @@ def test_tuned_runs_are_judged_alone() -> None:
     }
     assert same == held
     assert len(held) == 18 * 10
-    others = fixed.at("karandikar2021", "main", "ece")[place]
-    assert all(others[label].mean != cell.mean for label, cell in found.items() if "+" in label[0])
+    fixed = results_of(paper_at("karandikar2021", "features"), EVIDENCE)
+    for label, cell in found.items():
+        if label.calibrator == "none" and "+" in label.method:
+            others = fixed.by_seed(place, label.method, "ece")
+            assert all(others[seed] != value for seed, value in cell.seeds.items())
     [(_, verdict)] = judge(evidence, ["K1"])
     assert verdict.tested == ("features of cifar10, mlp",)
     asked = ["papers", "claims", "--results", str(EVIDENCE), "--scale", TUNED]

@@ -177,14 +177,19 @@ class Setting:
 
 
 def settings(contrast: Contrast, evidence: Evidence) -> list[Setting]:
-    """The settings that have what the contrast compares; parts of one network are one setting."""
+    """The settings that have what the contrast compares; parts of one network are one setting.
+
+    A single run of ours says nothing where other settings have several, and does not count.
+    """
     cells = evidence.at(contrast.paper, contrast.kind, contrast.metric)
     networks: dict[tuple[str, str], list[Mapping[Label, SeedMean]]] = defaultdict(list)
     for place, found in cells.items():
         if contrast.concerns(place):
             networks[place.data, place.model].append(found)
     made = ((name, _setting(contrast, parts)) for name, parts in networks.items())
-    return [replace(s, name=Place(*name).setting) for name, s in made if s is not None]
+    every = [replace(s, name=Place(*name).setting) for name, s in made if s is not None]
+    several = [s for s in every if s.variances is not None or s.values.shape[1] > 1]
+    return several or every
 
 
 def _setting(contrast: Contrast, parts: Sequence[Mapping[Label, SeedMean]]) -> Setting | None:
