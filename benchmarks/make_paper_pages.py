@@ -172,9 +172,11 @@ def strengths(paper: str) -> str:
 
 
 def span(counts: Counter[str]) -> str:
-    """The number of runs of each method: one number, or the least and the most."""
+    """The number of seeds of each method: one number, or the least and the most."""
     least, most = min(counts.values()), max(counts.values())
-    return f"{least}" if least == most else f"{least} to {most}"
+    if most == 1:
+        return f"1 seed of {', '.join(f'`{method}`' for method in counts)}"
+    return f"{least} seeds" if least == most else f"{least} to {most} seeds"
 
 
 def findings(paper: str) -> str:
@@ -185,7 +187,7 @@ def findings(paper: str) -> str:
         for run in results_at(paper, scale).runs():
             name = f"{Place(run.data, run.model).setting} ({scale})"
             seeds[name][run.name] += 1
-    trained = "; ".join(f"{name}: {span(some)} seeds" for name, some in sorted(seeds.items()))
+    trained = "; ".join(f"{name}: {span(some)}" for name, some in sorted(seeds.items()))
     words = {name: overall(name) for name in names}
     lists = {word: [n for n in names if words[n] == word] for word in (*WORDS, MIXED)}
     text = [

@@ -128,6 +128,11 @@ class Evidence:
         return self._by_metric.get((paper, kind, metric), {})
 
     @cached_property
+    def repeated(self) -> bool:
+        """Whether runs were repeated with other seeds."""
+        return any(len(cell.seeds or ()) > 1 for cell in self.cells.values())
+
+    @cached_property
     def _by_metric(self) -> dict[tuple[str, str, str], dict[Place, dict[Label, SeedMean]]]:
         found: dict[tuple[str, str, str], dict[Place, dict[Label, SeedMean]]] = {}
         for key, cell in self.cells.items():
