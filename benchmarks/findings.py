@@ -395,6 +395,19 @@ def known() -> str:
         f"not, and on {count[verdicts.MIXED]} our sources disagree. "
         f"{count['cannot tell']} cannot be told, {untested} of them because we have no numbers. "
         f"{len(CLAIMS) - len(names)} more are mathematics."
+        f"{tuning_left(names)}"
+    )
+
+
+def tuning_left(names: list[str]) -> str:
+    """Which of the decided claims are about coefficients that the paper tunes and we did not."""
+    some = verdicts.untuned(names)
+    return (
+        f" {len(some)} of the decided claims ({', '.join(some)}) are of a paper that tunes its "
+        "coefficients, and are decided by runs with fixed ones only; with tuned ones they cannot "
+        "be told."
+        if some
+        else ""
     )
 
 

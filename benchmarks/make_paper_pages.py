@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import replace
 from functools import lru_cache
+from itertools import takewhile
 
 from calibrant.papers import (
     CLAIMS,
     PAPERS,
     PUBLISHED,
+    TUNED,
     ClaimVerdict,
     Evidence,
     Place,
@@ -33,7 +35,7 @@ from calibrant.papers._comparison import Entry
 from calibrant.papers._pairs import CE
 from calibrant.papers._scales import method_name, shown_data
 from common import DOCS, fill, markdown
-from tuning import PAPER as TUNED
+from tuning import PAPER as TUNES
 from tuning import table as tuned_table
 from verdicts import (
     FOLDER,
@@ -45,6 +47,7 @@ from verdicts import (
     empirical,
     evidence_of,
     overall,
+    untuned,
 )
 
 WANG = "wang2021"
@@ -89,7 +92,8 @@ def told(verdict: ClaimVerdict) -> str:
 
 
 def claims(paper: str, printed_ones: Verdicts) -> str:
-    head = ["claim", "", "rule", "published tables", *SOURCES.values(), "why"]
+    shown_sources = {s: told for s, told in SOURCES.items() if s != TUNED or paper == TUNES}
+    head = ["claim", "", "rule", "published tables", *shown_sources.values(), "why"]
     rows = []
     for claim in CLAIMS.values():
         if claim.paper != paper:
@@ -104,7 +108,7 @@ def claims(paper: str, printed_ones: Verdicts) -> str:
             for source, verdict in ours.items()
             if verdict.effect is not None
         ]
-        cells = [told(ours[source]) if source in ours else "–" for source in SOURCES]
+        cells = [told(ours[source]) if source in ours else "–" for source in shown_sources]
         text = f"{claim.statement} ({claim.source})"
         rows.append([claim.name, text, claim.rule, shown, *cells, " ".join(why) or "No numbers."])
     return markdown(head, rows)
@@ -129,11 +133,11 @@ def beside(paper: str, table: str) -> str:
 
 
 def following(comparison: TableComparison, printed_one: Entry) -> list[Entry]:
-    """Our row for a published one, if it has a value."""
+    """Our rows for a published one, of those that have a value."""
     places = [(entry.place, entry.label) for entry in comparison.entries]
     at = places.index((printed_one.place, printed_one.label)) + 1
-    ours = comparison.entries[at : at + 1]
-    return [entry for entry in ours if entry.ours and entry.values]
+    ours = takewhile(lambda entry: entry.ours, comparison.entries[at:])
+    return [entry for entry in ours if entry.values]
 
 
 @lru_cache
@@ -168,9 +172,11 @@ def strengths(paper: str) -> str:
 
 
 def span(counts: Counter[str]) -> str:
-    """The number of runs of each method: one number, or the least and the most."""
+    """The number of seeds of each method: one number, or the least and the most."""
     least, most = min(counts.values()), max(counts.values())
-    return f"{least}" if least == most else f"{least} to {most}"
+    if most == 1:
+        return f"1 seed of {', '.join(f'`{method}`' for method in counts)}"
+    return f"{least} seeds" if least == most else f"{least} to {most} seeds"
 
 
 def findings(paper: str) -> str:
@@ -181,7 +187,7 @@ def findings(paper: str) -> str:
         for run in results_at(paper, scale).runs():
             name = f"{Place(run.data, run.model).setting} ({scale})"
             seeds[name][run.name] += 1
-    trained = "; ".join(f"{name}: {span(some)} seeds" for name, some in sorted(seeds.items()))
+    trained = "; ".join(f"{name}: {span(some)}" for name, some in sorted(seeds.items()))
     words = {name: overall(name) for name in names}
     lists = {word: [n for n in names if words[n] == word] for word in (*WORDS, MIXED)}
     text = [
@@ -191,8 +197,31 @@ def findings(paper: str) -> str:
         + ".",
         "\n".join(f"- {word}: {', '.join(some)}" for word, some in lists.items() if some),
     ]
-    rest = [*undecided(lists["cannot tell"]), *networks(paper), *unlearned(paper)]
+    rest = [
+        *undecided(lists["cannot tell"]),
+        *fixed(names),
+        *networks(paper),
+        *unlearned(paper),
+    ]
     return "\n\n".join([*text, *rest, *([HB] if paper == WANG else [])])
+
+
+def fixed(names: list[str]) -> list[str]:
+    """The claims that only runs with fixed coefficients decide, though the paper tunes them."""
+    some = untuned(names)
+    if not some:
+        return []
+    tuned = by_source()[TUNED]
+    asked = [name for name in some if tuned[name].effect is not None]
+    rest = [name for name in some if name not in asked]
+    needs = " ".join(f"{name}: {tuned[name].needs}" for name in asked if tuned[name].needs)
+    without = f" No tuned runs answer {', '.join(rest)}." if rest else ""
+    return [
+        f"The paper tunes its coefficients. {', '.join(some)} are decided by runs with fixed "
+        f"coefficients only: of a loss as it comes, and not of the paper's procedure. With tuned "
+        f"coefficients ({tuned[asked[0]].tested[0]}) {', '.join(asked)} cannot be told.{without} "
+        f"{needs}"
+    ]
 
 
 def networks(paper: str) -> list[str]:
@@ -252,7 +281,7 @@ def blocks() -> dict[str, dict[str, str]]:
         }
         for table in PUBLISHED.get(paper, {}):
             found[paper][table] = beside(paper, table)
-    found[TUNED]["tuned"] = tuned_table()
+    found[TUNES]["tuned"] = tuned_table()
     return found
 
 

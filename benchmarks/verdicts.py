@@ -1,4 +1,4 @@
-"""Verdicts on the claims of the papers from all of evidence/: two scales, public networks."""
+"""Verdicts on the claims of the papers from all of evidence/: scales, tuned runs, networks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import lru_cache
 from calibrant.papers import (
     CLAIMS,
     NETWORKS,
+    TUNED,
     Claim,
     ClaimVerdict,
     Evidence,
@@ -20,7 +21,12 @@ FOLDER = ROOT / "evidence"
 WORDS = ("holds", "does not hold", "cannot tell")
 MIXED = "differs between our sources"
 #: Where our numbers come from, and what pages call it.
-SOURCES = {"features": "features", "cpu": "cpu", NETWORKS: "public networks"}
+SOURCES = {
+    "features": "features",
+    TUNED: "features (tuned)",
+    "cpu": "cpu",
+    NETWORKS: "public networks",
+}
 
 Verdicts = dict[str, ClaimVerdict]
 
@@ -55,6 +61,17 @@ def overall(name: str) -> str:
     if len(decided) > 1:
         return MIXED
     return decided.pop() if decided else "cannot tell"
+
+
+def untuned(names: list[str]) -> list[str]:
+    """Decided claims of a paper that tunes its coefficients, where only runs with fixed ones do."""
+    papers = {key.paper for key in evidence_of(TUNED).cells}
+    asked = (name for name in names if CLAIMS[name].paper in papers)
+    return [name for name in asked if _deciding(name) and _deciding(name) <= {"features", "cpu"}]
+
+
+def _deciding(name: str) -> set[str]:
+    return {source for source, word in words_of(name).items() if word != "cannot tell"}
 
 
 def counts(names: list[str]) -> Counter[str]:

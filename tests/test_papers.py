@@ -37,8 +37,10 @@ from calibrant.papers import (
     load_study,
     paper_at,
     published,
+    results_of,
     scale_of,
 )
+from calibrant.papers._figures._panel import panels
 from calibrant.papers._scales import RECIPE_FOLDER, method_name
 from calibrant.study import Study
 from calibrant.study._tune import check_table
@@ -84,9 +86,25 @@ def test_what_stands_for_what(paper: str, scale: str) -> None:
         assert set(at.settings) <= places
     runs = {(run.data, run.model) for run in at.runs("main")}
     shifts = {shift for study in at.study("main") for shift in study.evaluation.shifts}
-    for ours in at.settings.values():
+    for ours in at.places:
         assert (ours.data, ours.model) in runs
         assert ours.part == "test" or ours.part in shifts
+
+
+def test_two_of_our_networks_stand_for_a_published_one() -> None:
+    """Each has its own rows; a figure shows the first that was asked its questions."""
+    at, theirs = paper_at("wang2021", "cpu"), Place("cifar10", "resnet32")
+    fast, small = Place("cifar10", "speednet"), Place("cifar10", "resnet8")
+    assert at.settings[theirs] == (fast, small)
+    assert at.places.index(small) == at.places.index(fast) + 1
+    results = results_of(at, EVIDENCE)
+    rows = [entry.place for entry in compare_table("wang2021", "table1", results).entries]
+    first = rows.index(theirs)
+    assert rows[first : first + 3] == [theirs, fast, small]
+    [panel] = panels(results, [theirs])
+    assert panel.ours == fast
+    [panel] = panels(results, [theirs], ("main", "coefficients"))
+    assert panel.ours == small  # the one with a sweep of coefficients
 
 
 @pytest.mark.parametrize(("paper", "table"), TABLES)
@@ -97,9 +115,11 @@ def test_smoke_and_paper_have_every_published_cell(paper: str, table: str) -> No
         runs = {(run.data, run.model, run.name) for run in at.runs(kind)}
         for row in published(paper, table).to_pylist():
             place = Place(row["data"], row["model"])
-            ours, method = at.settings[place], method_name(row["objective"], row["secondary"])
+            method = method_name(row["objective"], row["secondary"])
             method = "cross_entropy" if method == "confidnet" else method
-            assert (ours.data, ours.model, method) in runs, (scale, place, method)
+            assert at.settings[place]
+            for ours in at.settings[place]:
+                assert (ours.data, ours.model, method) in runs, (scale, place, method)
 
 
 @pytest.mark.parametrize(

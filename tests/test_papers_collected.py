@@ -16,7 +16,16 @@ from typer.testing import CliRunner
 
 from calibrant import InputError
 from calibrant.cli import app
-from calibrant.papers import CLAIMS, Evidence, collect, judge, paper_at, results_of, scale_of
+from calibrant.papers import (
+    CLAIMS,
+    TUNED,
+    Evidence,
+    collect,
+    judge,
+    paper_at,
+    results_of,
+    scale_of,
+)
 from calibrant.papers._coefficients import (
     CHOSEN,
     FIXED,
@@ -81,7 +90,7 @@ def test_every_verdict_comes_from_the_repository() -> None:
     assert scale_of(EVIDENCE) == "features"
     results = results_of(paper_at("karandikar2021", "cpu"), EVIDENCE)
     assert isinstance(results, Collected)
-    assert len(results.runs()) == 97
+    assert len(results.runs()) == 98
     done = CliRunner().invoke(app, ["papers", "claims", "--results", str(EVIDENCE), "--json"])
     assert done.exit_code == 0, done.output
     found = {row["claim"]: row for row in json.loads(done.stdout)}
@@ -161,7 +170,8 @@ def test_runs_are_added_to_a_collection(
 
     monkeypatch.setattr(_collected, "paper_at", _evidence.paper_at)
     monkeypatch.setattr(_collected, "scale_of", lambda _: "smoke")
-    collect(folder, tmp_path)
+    collect(folder, tmp_path / "before")
+    shutil.copytree(tmp_path / "before", tmp_path, dirs_exist_ok=True)
     measured = {row["run"] for row in pq.read_table(tmp_path / DERIVED).to_pylist()}
     rows = pq.read_table(tmp_path / RUNS).to_pylist()
     run = next(Run(**json.loads(row["record"])) for row in rows if row["run"] in measured)
@@ -169,7 +179,7 @@ def test_runs_are_added_to_a_collection(
 
     def hold(other: Run) -> dict[str, int]:
         """Make the folder hold a run with the values of the first; gives the rows of each file."""
-        collect(folder, tmp_path)
+        shutil.copytree(tmp_path / "before", tmp_path, dirs_exist_ok=True)
         found = {}
         for name in files:
             table = pq.read_table(tmp_path / name)
@@ -211,6 +221,47 @@ def test_tuned_runs_have_files_of_their_own() -> None:
         "features-wine-tuned.parquet": [tuned.key],
         "digits.parquet": [other.key],
     }
+
+
+def test_tuned_runs_are_judged_alone() -> None:
+    """Only karandikar2021 tunes its coefficients, and its tuned runs are not mixed with others."""
+    evidence = Evidence.measured(EVIDENCE, TUNED)
+    assert {key.paper for key in evidence.cells} == {"karandikar2021"}
+    rows = pq.read_table(
+        EVIDENCE / "features-cifar10-tuned.parquet",
+        filters=[
+            ("metric", "==", "ece_l2_mass"),
+            ("part", "==", "test"),
+            ("calibrator", "==", "none"),
+        ],
+    ).to_pylist()
+    held = {(row["objective"], row["seed"]): row["value"] for row in rows}
+    place = Place("features/cifar10/cifar10.npz", "mlp")
+    found = evidence.at("karandikar2021", "main", "ece")[place]
+    same = {
+        (label.method, seed): value
+        for label, cell in found.items()
+        if label.calibrator == "none"
+        for seed, value in cell.seeds.items()
+    }
+    assert same == held
+    assert len(held) == 18 * 10
+    fixed = results_of(paper_at("karandikar2021", "features"), EVIDENCE)
+    for label, cell in found.items():
+        if label.calibrator == "none" and "+" in label.method:
+            others = fixed.by_seed(place, label.method, "ece")
+            assert all(others[seed] != value for seed, value in cell.seeds.items())
+    [(_, verdict)] = judge(evidence, ["K1"])
+    assert verdict.tested == ("features of cifar10, mlp",)
+    asked = ["papers", "claims", "--results", str(EVIDENCE), "--scale", TUNED]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("Scale tuned. Scale features, coefficients tuned")
+    refused = CliRunner().invoke(
+        app, ["papers", "run", "wang2021", "all", "--scale", TUNED, "--out", "x"]
+    )
+    assert refused.exit_code == 2
+    assert "scale must be a scale" in refused.output
 
 
 def test_runs_of_one_question_are_one_run() -> None:

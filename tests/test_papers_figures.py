@@ -144,36 +144,36 @@ AT = {
         "tiny",
         {"main": ("main",), "coefficients": ("sweep",), "sizes": ("sizes",)},
         {
-            Place("svhn", "resnet32"): OURS,
-            Place("cifar10", "resnet32"): OURS,
-            Place("cifar100", "resnet32"): Place("cifar100", "resnet32"),
+            Place("svhn", "resnet32"): (OURS,),
+            Place("cifar10", "resnet32"): (OURS,),
+            Place("cifar100", "resnet32"): (Place("cifar100", "resnet32"),),
         },
     ),
     "singh2021": TinyAt(
         "singh2021",
         "tiny",
         {"main": ("main",)},
-        {Place("cifar10", model): OURS for model in ("vgg16", "resnet50")},
+        {Place("cifar10", model): (OURS,) for model in ("vgg16", "resnet50")},
     ),
     # the question of epochs is asked elsewhere than at the place for cifar10
     "mukhoti2020": TinyAt(
         "mukhoti2020",
         "tiny",
         {"main": ("main",), "epochs": ("main",)},
-        {Place("cifar10", "resnet50"): Place("signals", "cnn1d")},
+        {Place("cifar10", "resnet50"): (Place("signals", "cnn1d"),)},
     ),
     "karandikar2021": TinyAt(
         "karandikar2021",
         "tiny",
         {"main": ("main",), "shift": ("main",)},
         {
-            Place("cifar100", "wrn28-10"): OURS,
-            Place("cifar10", "wrn28-10"): OURS,
-            Place("imagenet", "resnet50"): OURS,
+            Place("cifar100", "wrn28-10"): (OURS,),
+            Place("cifar10", "wrn28-10"): (OURS,),
+            Place("imagenet", "resnet50"): (OURS,),
         },
     ),
     "loss_report": TinyAt(
-        "loss_report", "tiny", {"main": ("main",)}, {Place("cifar10", "resnet18"): OURS}
+        "loss_report", "tiny", {"main": ("main",)}, {Place("cifar10", "resnet18"): (OURS,)}
     ),
 }
 
@@ -824,7 +824,7 @@ def test_a_question_asked_elsewhere_is_answered_there(results: dict[str, Results
 
 def test_what_nothing_stands_for_has_a_panel_of_its_own(tmp_path: Path) -> None:
     a, b, c = (Place("cifar10", name) for name in "abc")
-    at = TinyAt("wang2021", "tiny", {}, {a: b})  # ours has the name of a published one
+    at = TinyAt("wang2021", "tiny", {}, {a: (b,)})  # ours has the name of a published one
     found = panels(Results(at, tmp_path), [a, b, c])
     assert [(panel.ours, panel.published) for panel in found] == [
         (b, (a,)),

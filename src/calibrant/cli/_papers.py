@@ -174,7 +174,7 @@ def claims_command(
     scale: Annotated[
         str | None,
         typer.Option(
-            help="Scale of the results, or 'networks' for public ones; default: detected."
+            help="Scale of the results, 'networks' (public ones) or 'tuned'; default: detected."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON output.")] = False,

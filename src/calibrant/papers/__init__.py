@@ -27,6 +27,7 @@ from calibrant.papers._results import Results
 from calibrant.papers._scales import (
     NETWORKS,
     SCALES,
+    TUNED,
     Need,
     PaperAt,
     Place,
@@ -42,6 +43,7 @@ __all__ = [
     "PAPERS",
     "PUBLISHED",
     "SCALES",
+    "TUNED",
     "Claim",
     "ClaimVerdict",
     "Cost",

@@ -36,8 +36,8 @@ NOTES = {
     "networks. Ours were not tuned for our networks.",
     "singh2021": "Only runs with the coefficients of the paper stand for its methods.",
     "mukhoti2020": "Only runs with the coefficients of the paper stand for its methods.",
-    "karandikar2021": "The paper tunes its coefficients and prints none. Those of the verdicts "
-    "and tables on this page are fixed and were not tuned, so the secondary losses are at a "
+    "karandikar2021": "The paper tunes its coefficients and prints none. Apart from the runs under "
+    '"features (tuned)", ours are fixed and were not tuned, so the secondary losses are at a '
     "disadvantage here.",
 }
 _SYMBOLS = {"focal": "gamma", "inverse_focal": "gamma", "label_smoothing": "epsilon"}

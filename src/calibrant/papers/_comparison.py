@@ -172,11 +172,11 @@ def compare_table(paper: str, table: str, results: Results | None = None) -> Tab
     for (place, row), cells in groups.items():
         printed = {column: _printed(cell) for column, cell in cells.items()}
         entries.append(Entry(place, row, ours=False, values=printed))
-        standing = None if results is None else results.at.settings.get(place)
-        if results is not None and standing is not None:
+        if results is not None:
             kind = KINDS.get((paper, table), "main")
-            ours = _ours(cells, standing, results, kind)
-            entries.append(Entry(standing, row, ours=True, values=ours))
+            for standing in results.at.settings.get(place, ()):
+                ours = _ours(cells, standing, results, kind)
+                entries.append(Entry(standing, row, ours=True, values=ours))
     known = PUBLISHED[paper][table]
     spread = "" if known.spread == "none" else f"± {known.spread}. "
     notes = [f"Published: {spread}{known.citation}"]

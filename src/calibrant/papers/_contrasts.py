@@ -177,14 +177,20 @@ class Setting:
 
 
 def settings(contrast: Contrast, evidence: Evidence) -> list[Setting]:
-    """The settings that have what the contrast compares; parts of one network are one setting."""
+    """The settings that have what the contrast compares; parts of one network are one setting.
+
+    Where runs of ours were repeated, a single one does not count.
+    """
     cells = evidence.at(contrast.paper, contrast.kind, contrast.metric)
     networks: dict[tuple[str, str], list[Mapping[Label, SeedMean]]] = defaultdict(list)
-    for place, found in cells.items():
+    for place, values in cells.items():
         if contrast.concerns(place):
-            networks[place.data, place.model].append(found)
+            networks[place.data, place.model].append(values)
     made = ((name, _setting(contrast, parts)) for name, parts in networks.items())
-    return [replace(s, name=Place(*name).setting) for name, s in made if s is not None]
+    found = [replace(s, name=Place(*name).setting) for name, s in made if s is not None]
+    if not evidence.repeated:
+        return found
+    return [s for s in found if s.variances is not None or s.values.shape[1] > 1]
 
 
 def _setting(contrast: Contrast, parts: Sequence[Mapping[Label, SeedMean]]) -> Setting | None:

@@ -22,8 +22,16 @@ from calibrant.papers._collected import Collected, results_of
 from calibrant.papers._published import PUBLISHED, published
 from calibrant.papers._results import Results
 from calibrant.papers._run_measures import record_cells
-from calibrant.papers._scales import CALIBRATOR_LABELS, Place, method_name, paper_at
+from calibrant.papers._scales import (
+    CALIBRATOR_LABELS,
+    TUNED,
+    Place,
+    method_name,
+    paper_at,
+    tuned_at,
+)
 from calibrant.papers._value_measures import value_cells
+from calibrant.study import Run
 
 # How often each paper trained a network; what has no spread in print is one run.
 _RUNS = {"wang2021": 5, "singh2021": 3, "mukhoti2020": 1, "karandikar2021": 10}
@@ -120,6 +128,11 @@ class Evidence:
         return self._by_metric.get((paper, kind, metric), {})
 
     @cached_property
+    def repeated(self) -> bool:
+        """Whether runs were repeated with other seeds."""
+        return any(len(cell.seeds or ()) > 1 for cell in self.cells.values())
+
+    @cached_property
     def _by_metric(self) -> dict[tuple[str, str, str], dict[Place, dict[Label, SeedMean]]]:
         found: dict[tuple[str, str, str], dict[Place, dict[Label, SeedMean]]] = {}
         for key, cell in self.cells.items():
@@ -143,15 +156,15 @@ class Evidence:
     def measured(cls, out: str | Path, scale: str) -> Evidence:
         """What the finished runs of a scale show.
 
-        One of our settings that stands for several published ones counts once. What is missing
-        gives no cells.
+        One of our settings that stands for several published ones counts once, and of several that
+        stand for one each counts. What is missing gives no cells.
 
         Parameters
         ----------
         out
             Folder that ``calibrant papers run`` wrote, or one of collected results (``evidence``).
         scale
-            One of ``SCALES``.
+            One of ``SCALES``, or "tuned" for the runs whose coefficients were tuned.
         """
         if not Path(out).is_dir():
             advice = "Name the folder that calibrant papers run wrote."
@@ -159,12 +172,12 @@ class Evidence:
         values: dict[EvidenceKey, dict[int, float]] = defaultdict(dict)
         source = ""
         for paper in CALIBRATOR_LABELS:
-            results = results_of(paper_at(paper, scale), out)
+            at = tuned_at(paper) if scale == TUNED else paper_at(paper, scale)
+            results = results_of(at, out)
             source = results.source
-            for key, seed, value in (*_table_cells(results), *_figure_cells(results)):
-                if math.isfinite(value):
-                    values[key][seed] = value
-        return cls({key: SeedMean.of(seeds) for key, seeds in values.items()}, source)
+            for key, seeds in (*_table_cells(results), *_figure_cells(results)):
+                values[key].update({s: value for s, value in seeds.items() if math.isfinite(value)})
+        return cls({key: SeedMean.of(seeds) for key, seeds in values.items() if seeds}, source)
 
     def having(self, cells: Mapping[EvidenceKey, SeedMean]) -> Evidence:
         """The same with further cells."""
@@ -242,49 +255,46 @@ def _along_gamma(
 # --- measured ----------------------------------------------------------------------------------
 
 
-def _places(results: Results) -> set[Place]:
-    """Our settings, each once."""
-    return set(results.at.settings.values())
-
-
-def _table_cells(results: Results) -> Iterator[tuple[EvidenceKey, int, float]]:
+def _table_cells(results: Results) -> Iterator[tuple[EvidenceKey, dict[int, float]]]:
     """Values that the study files measure: on the test set, under shift, after ConfidNet."""
-    tests = {place for place in _places(results) if place.part == "test"}
+    places = set(results.at.places)
+    tests = {place for place in places if place.part == "test"}
     yield from _values(results, "main", "main", tests)
     yield from _values(results, "confidnet", "confidnet", tests)
-    shifts = _places(results) - tests
-    yield from _values(results, "main", "shift", shifts)
-    for study in results.at.study("shift"):
-        parts = {Place(p.data, p.model, s) for p in tests for s in study.evaluation.shifts}
-        yield from _values(results, "shift", "shift", parts)
+    yield from _values(results, "main", "shift", places - tests)
+    shifts = {shift for study in results.at.study("shift") for shift in study.evaluation.shifts}
+    parts = {Place(place.data, place.model, shift) for place in tests for shift in shifts}
+    yield from _values(results, "shift", "shift", parts)
 
 
 def _values(
     results: Results, study: str, kind: str, places: Collection[Place]
-) -> Iterator[tuple[EvidenceKey, int, float]]:
-    paper = results.at.paper
+) -> Iterator[tuple[EvidenceKey, dict[int, float]]]:
+    """Values by seed, of the methods in the order of their runs."""
+    at: dict[tuple[str, str], list[Place]] = defaultdict(list)
+    for place in sorted(places):
+        at[place.data, place.model].append(place)
+    methods: dict[tuple[str, str, str], list[Run]] = defaultdict(list)
     for run in results.runs(study):
-        for place in sorted(places):
-            if (run.data, run.model) != (place.data, place.model):
-                continue
+        methods[run.data, run.model, run.name].append(run)
+    paper = results.at.paper
+    for (data, model, name), runs in methods.items():
+        for place in at.get((data, model), ()):
             for metric in (*_METRICS, "temperature"):
                 for calibrator in CALIBRATOR_LABELS[paper]:
-                    value = results.value(run, metric, calibrator, place.part)
-                    if value is not None:
-                        key = EvidenceKey(paper, kind, place, metric, Label(run.name, calibrator))
-                        yield key, run.seed, value
+                    seeds = results.values(runs, metric, calibrator, place.part)
+                    if seeds:
+                        label = Label(name, calibrator)
+                        yield EvidenceKey(paper, kind, place, metric, label), seeds
 
 
-def _figure_cells(results: Results) -> Iterator[tuple[EvidenceKey, int, float]]:
+def _figure_cells(results: Results) -> Iterator[tuple[EvidenceKey, dict[int, float]]]:
     """What the claims need that no table holds."""
-    places = _places(results)
+    places = set(results.at.places)
     records = results.derived() if isinstance(results, Collected) else record_cells(results)
     for found in (*value_cells(results), *records):
         run = found.run
         if Place(run.data, run.model) in places:
             place, label = Place(run.data, run.model, found.part), Label(*found[2:4])
-            yield (
-                EvidenceKey(results.at.paper, "figures", place, found.metric, label),
-                run.seed,
-                found.value,
-            )
+            key = EvidenceKey(results.at.paper, "figures", place, found.metric, label)
+            yield key, {run.seed: found.value}

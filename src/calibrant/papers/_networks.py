@@ -33,7 +33,10 @@ _FIGURES = ("overconfident_bins", "few_over_all")
 
 
 def evidence_at(out: str | Path, scale: str) -> Evidence:
-    """The evidence of a scale in a folder; ``"networks"`` is that of public networks."""
+    """The evidence of a scale in a folder, of public networks, or of tuned runs.
+
+    ``scale`` is one of ``SCALES``, "networks" or "tuned".
+    """
     return network_evidence(out) if scale == NETWORKS else Evidence.measured(out, scale)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -93,25 +94,26 @@ class Results:
         ``metric`` and ``calibrator`` are the names in the published tables. "temperature" is the
         fitted one, "error" is 1 - accuracy.
         """
+        return self.values([run], metric, calibrator, part).get(run.seed)
+
+    def values(
+        self, runs: Iterable[Run], metric: str, calibrator: str = "none", part: str = "test"
+    ) -> dict[int, float]:
+        """The values of runs by seed, of those where it was measured; see :meth:`value`."""
         label = CALIBRATOR_LABELS[self.at.paper].get(calibrator, calibrator)
-        if metric == "temperature":
-            return self._values.get((run.key, "calibration", label, metric))
-        if metric == "error":
-            accuracy = self._values.get((run.key, part, label, "accuracy"))
-            return None if accuracy is None else 1 - accuracy
+        part = "calibration" if metric == "temperature" else part
         name = METRIC_NAMES.get(self.at.paper, {}).get(metric, metric)
-        return self._values.get((run.key, part, label, name))
+        name = "accuracy" if metric == "error" else name
+        held = ((run.seed, self._values.get((run.key, part, label, name))) for run in runs)
+        found = {seed: value for seed, value in held if value is not None}
+        return {seed: 1 - value for seed, value in found.items()} if metric == "error" else found
 
     def by_seed(
         self, place: Place, method: str, metric: str, calibrator: str = "none", kind: str = "main"
     ) -> dict[int, float]:
         """Values of a method by seed."""
-        found = {}
-        for run in self.runs(kind, place=place, method=method):
-            value = self.value(run, metric, calibrator, place.part)
-            if value is not None:
-                found[run.seed] = value
-        return found
+        runs = self.runs(kind, place=place, method=method)
+        return self.values(runs, metric, calibrator, place.part)
 
     def epochs(self, run: Run) -> pa.Table:
         """The record of the epochs of a run."""

@@ -24,7 +24,13 @@ SCALES = {
 }
 #: No scale: nothing is trained, and claims are tested on predictions of public networks.
 NETWORKS = "networks"
-_NETWORKS_NOTE = "Predictions of public pretrained networks; intervals are over networks."
+#: No scale either: of the scale features the runs whose coefficients were tuned.
+TUNED = "tuned"
+_NOTES = {
+    NETWORKS: "Predictions of public pretrained networks; intervals are over networks.",
+    TUNED: "Scale features, coefficients tuned as in appendix E of karandikar2021; "
+    "of the other papers nothing was tuned.",
+}
 RECIPE_FOLDER = Path(__file__).with_name("recipes")
 
 # What a paper calls temperature scaling differs; these are the labels in our study files.
@@ -108,7 +114,8 @@ class PaperAt:
         "confidnet", "tuning" (where coefficients are tuned), "tuned" (the tables with them),
         "deeper" (the tables again with a deeper network, whose numbers are not at hand).
     settings
-        For each published place the place of ours that stands for it.
+        For each published place the places of ours that stand for it. Of several, each is a setting
+        of its own; figures with one panel show the first that was asked the question.
     note
         What must be said beside the numbers of this paper, if anything.
     """
@@ -116,8 +123,13 @@ class PaperAt:
     paper: str
     scale: str
     studies: Mapping[str, tuple[str, ...]]
-    settings: Mapping[Place, Place]
+    settings: Mapping[Place, tuple[Place, ...]]
     note: str = ""
+
+    @property
+    def places(self) -> list[Place]:
+        """Our places, each once."""
+        return list(dict.fromkeys(ours for some in self.settings.values() for ours in some))
 
     def study(self, kind: str, methods: Iterable[str] | None = None) -> list[Study]:
         """The studies for a question, with only the named methods."""
@@ -144,9 +156,9 @@ def _scale(name: str) -> Mapping[str, object]:
 
 
 def scale_note(scale: str) -> str:
-    """What must be known of numbers at this scale, or of those of public networks."""
-    if scale == NETWORKS:
-        return _NETWORKS_NOTE
+    """What must be known of numbers at this scale, of public networks or of tuned runs."""
+    if scale in _NOTES:
+        return _NOTES[scale]
     return str(_scale(check_scale(scale))["note"])
 
 
@@ -160,7 +172,16 @@ def check_scale(scale: str) -> str:
 def paper_at(paper: str, scale: str) -> PaperAt:
     """What a paper needs at a scale."""
     table = dict(_scale(check_scale(scale)).get(paper, {}))  # type: ignore[call-overload]
-    settings = {Place.parse(k): Place.parse(v) for k, v in table.pop("settings", {}).items()}
+    standing = {k: [v] if isinstance(v, str) else v for k, v in table.pop("settings", {}).items()}
+    settings = {Place.parse(k): tuple(map(Place.parse, some)) for k, some in standing.items()}
     note = table.pop("note", "")
     studies = {kind: tuple(names) for kind, names in table.items()}
     return PaperAt(paper, scale, studies, settings, note)
+
+
+def tuned_at(paper: str) -> PaperAt:
+    """A paper at scale features with tuned runs for its questions; empty if nothing was tuned."""
+    at = paper_at(paper, "features")
+    if TUNED not in at.studies:
+        return replace(at, studies={}, settings={})
+    return replace(at, studies=dict.fromkeys(("main", "shift"), at.studies[TUNED]))

@@ -108,13 +108,20 @@ def panels(
     results: Results | None, published: Sequence[Place], kinds: tuple[str, ...] = ("main",)
 ) -> list[PlaceRuns]:
     """A panel for each of our places that stand for the published ones, each once."""
-    settings = {} if results is None else results.at.settings
     groups: dict[tuple[Place | None, Place | None], list[Place]] = {}
     for place in published:
-        ours = settings.get(place)
+        ours = None if results is None else _standing(results, place, kinds)
         # What nothing stands for has a panel of its own.
         groups.setdefault((ours, None if ours else place), []).append(place)
     return [PlaceRuns(results, ours, tuple(group), kinds) for (ours, _), group in groups.items()]
+
+
+def _standing(results: Results, published: Place, kinds: tuple[str, ...]) -> Place | None:
+    """Which of our places stands for a published one: the first with runs for every question."""
+    places = results.at.settings.get(published, ())
+    asked = [{(run.data, run.model) for run in results.at.runs(kind)} for kind in kinds]
+    whole = (p for p in places if all((p.data, p.model) in some for some in asked))
+    return next(whole, places[0] if places else None)
 
 
 def only_panel(
