@@ -91,10 +91,11 @@ def predictions() -> Predictions:
     return Predictions(logits=z, labels=labels)
 
 
-# Files whose tests share something costly: a browser, a study, real data, fits. One process
-# runs such a file, the slow tests too. (pytest-xdist has marks for this, but since pytest 9.2 they
+# Files whose tests share something costly: a cluster, a browser, a study, real data, fits. One
+# process runs such a file, the slow tests too. (pytest-xdist has marks for this, but since pytest 9.2 they
 # have no effect: https://github.com/pytest-dev/pytest-xdist/issues/1386.)
 COSTLY = (
+    "test_ray_cluster.py",
     "test_all_calibrators.py",
     "test_report_browser.py",
     "test_study.py",

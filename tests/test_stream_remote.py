@@ -1,33 +1,30 @@
-"""Parquet files on a real S3 server and on a Ray cluster of two nodes, all on 127.0.0.1."""
+"""Parquet files on a real S3 server and in processes of their own, all on 127.0.0.1."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from calibrant import InputError, Predictions
 from calibrant.io import RemoteFile, remote_files
 from calibrant.streaming import (
     LocalProcesses,
-    RayTasks,
     accumulate_files,
     in_this_process,
     parquet_files,
 )
 from tests.command import call
 from tests.conftest import draw
-from tests.processes import begin, begin_python, stop, wait_for, wait_for_handlers
+from tests.processes import begin, begin_python, stop, wait_for_handlers
 from tests.test_stream_files import SIZES, files_in, in_memory, states, write_shards
-from tests.test_study_ray import LOCAL_HOST, cluster  # noqa: F401 - a fixture
+from tests.test_study_ray import LOCAL_HOST
 
 KEYS = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any"}
 
@@ -146,80 +143,6 @@ def test_ctrl_c_stops_at_once(tmp_path: Path, after: float) -> None:
 
 
 # --- Ray ---
-
-
-def tasks(address: str | None) -> RayTasks:
-    return RayTasks(address, options=(("_node_ip_address", LOCAL_HOST),))
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_two_nodes_give_the_same_bits(
-    cluster: tuple[str, Path],  # noqa: F811
-    tmp_path: Path,
-) -> None:
-    """With groups, clusters, two levels of the tree, a bad file and a killed worker."""
-    address, folder = cluster
-    rng = np.random.default_rng(0)
-    n = sum(SIZES)
-    for k in range(5):
-        (tmp_path / str(k)).mkdir()
-        write_shards(
-            tmp_path / str(k),
-            groups={"site": np.where(rng.random(n) < 0.5, "a", "b")},
-            clusters=rng.integers(0, 200, n),
-        )
-    files = parquet_files([str(tmp_path / "*" / "*.parquet")])
-    (tmp_path / "bad.parquet").write_bytes(b"PAR1")
-    killed = threading.Thread(target=kill_one_worker, args=(folder,), daemon=True)
-    killed.start()
-    bad = str(tmp_path / "bad.parquet")
-    found = accumulate_files([*files, bad], executor=tasks(address), by="site", skip_bad=True)
-    assert states(found) == states(in_this_process(files, by="site"))
-    assert list(found.bad) == [bad]
-    assert found.num_files == 21
-    with pytest.raises(InputError, match=r"bad\.parquet"):
-        accumulate_files([*files, bad], executor=tasks(address))
-
-
-def kill_one_worker(folder: Path) -> None:
-    """Kill the first process that works on a task of this cluster."""
-    from tests.test_study_ray import _in_cluster
-
-    for _ in range(3000):
-        for entry in Path("/proc").iterdir():
-            try:
-                line = (entry / "cmdline").read_bytes() if entry.name.isdecimal() else b""
-            except OSError:
-                continue
-            if b"_read_task" in line and _in_cluster(entry, folder):
-                os.kill(int(entry.name), signal.SIGKILL)
-                return
-        time.sleep(0.01)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_the_command_on_a_cluster(cluster: tuple[str, Path], tmp_path: Path) -> None:  # noqa: F811
-    """The same output as alone; Ctrl-C ends it within two seconds."""
-    address, _ = cluster
-    write_shards(tmp_path)
-    line = ["measure", tmp_path / "*.parquet", "--stream", "--json", "--replicates", 50]
-    quiet = {"RAY_AUTH_MODE": "disabled"}
-    process = begin(*line, "--executor", "ray", "--address", address, **quiet)
-    out, error = process.communicate(timeout=200)
-    assert process.returncode == 0, error
-    assert json.loads(out) == json.loads(call(*line).stdout)
-    folder = tmp_path / "many"
-    folder.mkdir()
-    many_files(folder, 3000, 20_000)
-    line = ["measure", folder, "--stream", "--executor", "ray", "--address", address]
-    process = begin(*line, **quiet)
-    wait_for(lambda: "files" in (process.stderr.readline() if process.stderr else ""), 120)
-    seconds, _, error, left = stop(process, signal.SIGINT)
-    assert seconds < 2
-    assert "files measured. Run the same command to start again." in error
-    assert not left
 
 
 @pytest.mark.slow

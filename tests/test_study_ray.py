@@ -1,4 +1,4 @@
-"""The Ray executor on a real cluster of two nodes, both on this machine."""
+"""The Ray executor: addresses, locks, ports and tokens."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if find_spec("ray") is None:  # without loading it: that takes seconds
 from calibrant import InputError
 from calibrant._core import ray_cluster
 from calibrant.results import Store
-from calibrant.study import Local, Ray, Run, run_study
+from calibrant.study import Ray, Run, run_study
 from tests.processes import PATIENCE, begin, below, command, slowness, stop, wait_for
 from tests.test_stopping import LONG
-from tests.test_study import tiny, toml, values
+from tests.test_study import tiny, toml
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray's own
 LOCAL_HOST = "127.0.0.1"
@@ -38,16 +38,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((LOCAL_HOST, 0))
         return probe.getsockname()[1]
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """Address and folder of two nodes of one core each, stopped at the end whatever happens."""
-    folder = tmp_path_factory.mktemp("r")
-    # Without a token, also where the user has one, which Ray would use by itself.
-    env = {"RAY_AUTH_MODE": "disabled", "HOME": str(folder)}
-    with head_node(folder, env) as address, node([f"--address={address}"], env):
-        yield address, folder
 
 
 @contextmanager
@@ -98,64 +88,6 @@ def _wait_for(address: str) -> None:
             return probe.connect_ex((host, int(port))) == 0
 
     wait_for(heard)
-
-
-def _in_cluster(entry: Path, folder: Path) -> bool:
-    """Whether the node that started a worker belongs to this cluster."""
-    try:
-        parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
-        return str(folder).encode() in (Path("/proc") / parent / "cmdline").read_bytes()
-    except OSError:
-        return False
-
-
-def executor(address: str) -> Ray:
-    return Ray(address=address, options=(("_node_ip_address", LOCAL_HOST),))
-
-
-@pytest.mark.slow
-def test_cluster_equals_this_machine(cluster: tuple[str, Path], tmp_path: Path) -> None:
-    """A worker is killed in the middle; the table is complete and the same."""
-    address, folder = cluster
-    killed: list[int] = []
-    over = threading.Event()
-
-    def kill() -> None:
-        while not over.is_set():
-            for entry in Path("/proc").iterdir():
-                try:
-                    name = (entry / "cmdline").read_bytes()
-                except OSError:
-                    continue
-                if name.startswith(b"ray::_task") and _in_cluster(entry, folder):
-                    os.kill(int(entry.name), signal.SIGKILL)
-                    killed.append(int(entry.name))
-                    return
-            time.sleep(0.05)
-
-    thread = threading.Thread(target=kill)
-    thread.start()
-    now = run_study(tiny(), tmp_path / "ray", executor=executor(address))
-    over.set()
-    thread.join()
-    assert killed
-    assert now.count("done") == 6
-    run_study(tiny(), tmp_path / "local", executor=Local(workers=2, threads=1))
-    assert values(tmp_path / "ray") == values(tmp_path / "local")
-    # More metrics later: from the kept logits, which travel to the workers and back.
-    more = tiny(metrics=["accuracy", "nll", "ece", "brier"])
-    assert run_study(more, tmp_path / "ray", executor=executor(address)).count("done") == 6
-
-
-@pytest.mark.slow
-def test_a_run_that_fails_on_the_cluster(cluster: tuple[str, Path], tmp_path: Path) -> None:
-    address, _ = cluster
-    study = tiny(models=["cnn1d", "resnet8"], seeds=1, objectives=["cross_entropy"])
-    now = run_study(study, tmp_path, executor=executor(address))
-    assert (now.count("done"), now.count("failed")) == (1, 1)
-
-
-# --- addresses, locks, ports ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["nonsense", "nobody", "silent", "another"])
