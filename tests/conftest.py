@@ -92,8 +92,8 @@ def predictions() -> Predictions:
 
 
 # Files whose tests share something costly: a cluster, a browser, a study, real data, fits. One
-# process runs such a file, the slow tests too. (pytest-xdist has marks for this, but since pytest 9.2 they
-# have no effect: https://github.com/pytest-dev/pytest-xdist/issues/1386.)
+# process runs such a file, the slow tests too. (pytest-xdist has marks for this, but since pytest
+# 9.2 they have no effect: https://github.com/pytest-dev/pytest-xdist/issues/1386.)
 COSTLY = (
     "test_ray_cluster.py",
     "test_all_calibrators.py",
