@@ -50,39 +50,40 @@ INLINE vi NAME(top_two)(const float (*tile)[TILE], int64_t classes, int64_t at, 
 }
 
 /* The terms of all classes but the predicted one, and their sums. `terms` has K vectors, rounded up
-   to a multiple of four; four sums side by side round less than one. */
+   to a multiple of four; eight sums of at most four terms round less than one. */
 INLINE void NAME(few_sums)(const float (*tile)[TILE], int64_t classes, int64_t at, vf base, vi kept,
                            vi predicted, vf *terms, vf *total, vf *squares, vf *weighted)
 {
-    vf t[4], s[2], w[2];
-    for (int u = 0; u < 4; u++)
-        t[u] = s[u / 2] = w[u / 2] = splat_f(0);
-    for (int64_t k = 0; k < classes; k += 4)
-        for (int u = 0; u < 4; u++) {
-            vf x = MAX_F(splat_f(FAINTEST), LOAD_F(tile[k + u] + at) - base);
-            vi other = kept & (vi)(predicted != (int32_t)(k + u));
-            vf e = (vf)((vi)NAME(expf)(x) & other);
-            terms[k + u] = e;
-            t[u] += e;
-            s[u / 2] = FMA_F(e, e, s[u / 2]);
-            w[u / 2] = FMA_F(e, x, w[u / 2]);
-        }
-    for (int u = 0; u < 4; u++)
-        total[u] = t[u];
+    vf s[2] = {{0}}, w[2] = {{0}};
+    for (int64_t part = 0; part < NARROW; part += NARROW / 2) {
+        vf t[4] = {{0}};
+        for (int64_t k = part; k < classes && k < part + NARROW / 2; k += 4)
+            for (int u = 0; u < 4; u++) {
+                vf x = MAX_F(splat_f(FAINTEST), LOAD_F(tile[k + u] + at) - base);
+                vi other = kept & (vi)(predicted != (int32_t)(k + u));
+                vf e = (vf)((vi)NAME(expf)(x) & other);
+                terms[k + u] = e;
+                t[u] += e;
+                s[u / 2] = FMA_F(e, e, s[u / 2]);
+                w[u / 2] = FMA_F(e, x, w[u / 2]);
+            }
+        for (int u = 0; u < 4; u++)
+            *total++ = t[u];
+    }
     for (int u = 0; u < 2; u++)
         squares[u] = s[u], weighted[u] = w[u];
 }
 
-/* Two or four float32 sums of every lane, as one in float64. */
+/* Two or eight float32 sums of every lane, as one in float64. */
 INLINE void NAME(join)(int count, const vf *sums, double *out)
 {
-    float part[4][FW];
+    float part[8][FW];
     for (int u = 0; u < count; u++)
         STORE_F(part[u], sums[u]);
     for (int h = 0; h < FW; h += DW) {
-        vd sum = WIDE(part[0] + h) + WIDE(part[1] + h);
-        if (count == 4)
-            sum += WIDE(part[2] + h) + WIDE(part[3] + h);
+        vd sum = splat_d(0);
+        for (int u = 0; u < count; u += 2)
+            sum += WIDE(part[u] + h) + WIDE(part[u + 1] + h);
         STORE_D(out + h, sum);
     }
 }
@@ -110,7 +111,7 @@ INLINE int64_t NAME(few_rows)(const float (*tile)[TILE], int64_t classes, int64_
                               const int64_t *labels, double most, const Columns *out, int64_t to,
                               vl *first, const Table *t)
 {
-    vf top, next, terms[NARROW], total[4], squares[2], weighted[2];
+    vf top, next, terms[NARROW], total[8], squares[2], weighted[2];
     vi found;
     int64_t bad = NAME(first_set)(NAME(top_two)(tile, classes, at, &top, &next, &found), count);
     if (bad >= 0)
@@ -124,7 +125,7 @@ INLINE int64_t NAME(few_rows)(const float (*tile)[TILE], int64_t classes, int64_
     STORE_F(tops, top);
     STORE_F(bases, base);
     STORE_I(classes_of, found);
-    NAME(join)(4, total, sums[0]);
+    NAME(join)(8, total, sums[0]);
     NAME(join)(2, squares, sums[1]);
     NAME(join)(2, weighted, sums[2]);
     for (int from = 0; from < FW && from < count; from += 8) {

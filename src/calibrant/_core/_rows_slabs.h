@@ -105,7 +105,7 @@ static int add_block(Slab *slab, const Scores *s, const int64_t *labels, BlockRo
     Columns c = {room->predicted,          slab->correct + at,  slab->odds + at,
                  slab->confidence + at,    room->losses[OF_LOSS], room->label_prob,
                  room->losses[OF_BRIER], room->losses[OF_ENTROPY]};
-    if (sweep_logits(s, labels, NULL, &c, &slab->classes) >= 0)
+    if (sweep_logits(s, labels, &c, &slab->classes) >= 0)
         return 0;
     for (int64_t i = 0; i < s->rows; i++)
         c.label_log_prob[i] = -c.label_log_prob[i];

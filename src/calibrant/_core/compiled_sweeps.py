@@ -45,18 +45,9 @@ class ClassTables:
         np.add(self.hits, other.hits, out=self.hits)
 
 
-def check_logits(rows: Any, scores: Float) -> tuple[Int | None, Float64 | None, int | None]:
-    """Predicted classes and second-largest logits (with many classes), and the first bad row."""
-    wide = scores.shape[1] > NARROW_CLASSES
-    predicted = np.empty(len(scores), dtype=np.int64) if wide else None
-    second = np.empty(len(scores)) if wide else None
-
-    def check(part: slice) -> int:
-        if predicted is None or second is None:
-            return int(rows.check_logits(dense(scores[part]), None, None))
-        return int(rows.check_logits(dense(scores[part]), predicted[part], second[part]))
-
-    return predicted, second, _first_bad(check, scores)
+def check_logits(rows: Any, scores: Float) -> int | None:
+    """The first bad row."""
+    return _first_bad(lambda part: int(rows.check_logits(dense(scores[part]))), scores)
 
 
 def check_probs(rows: Any, probs: Float) -> tuple[Int, Float64, int | None]:
@@ -83,28 +74,20 @@ def _first_bad(check: Callable[[slice], int], scores: Float) -> int | None:
 
 
 def sweep_logits(
-    rows: Any,
-    logits: Float,
-    labels: Int | None,
-    known: tuple[Int | None, Float64 | None],
-    bins: int = 0,
-) -> tuple[RowSummary, ClassTables]:
-    """The columns of checked logits; with ``bins``, also their classwise tables.
-
-    ``known`` are predicted classes and second-largest logits, where the checks found them.
-    """
-    predicted, second = known
-    if logits.shape[1] > NARROW_CLASSES and second is None:
-        predicted, second, _ = check_logits(rows, logits)
-    out = RowSummary.empty(len(logits), predicted)
+    rows: Any, logits: Float, labels: Int | None, bins: int = 0
+) -> tuple[RowSummary, ClassTables, int | None]:
+    """The columns of logits, with ``bins`` also their classwise tables, and the first bad row."""
+    out, bad = RowSummary.empty(len(logits)), []
 
     def sweep(part: slice, tables: ClassTables) -> None:
         given = None if labels is None else labels[part]
-        other = None if second is None else second[part]
         arguments = (bins, tables.count, tables.units, tables.hits) if bins else NO_TABLES
-        rows.logits(dense(logits[part]), given, other, *_parts(out, part), *arguments)
+        found = rows.logits(dense(logits[part]), given, *_parts(out, part), *arguments)
+        if found >= 0:
+            bad.append(int(part.start) + found)
 
-    return out, _over_tables(sweep, logits.shape, bins)
+    tables = _over_tables(sweep, logits.shape, bins)
+    return out, tables, min(bad, default=None)
 
 
 def sweep_top(rows: Any, logits: Float, labels: Int | None) -> TopLabel:
@@ -124,7 +107,7 @@ def sweep_top(rows: Any, logits: Float, labels: Int | None) -> TopLabel:
             given = None if labels is None else labels[part]
             kept = out.predicted[part], out.correct[part], odds[part], confidence[part]
             others = spare[:, : part.stop - part.start]
-            rows.logits(dense(logits[part]), given, None, *kept, *others, *NO_TABLES)
+            rows.logits(dense(logits[part]), given, *kept, *others, *NO_TABLES)
 
     over_chunks(work, num_rows, num_classes, light=LIGHT)
     return out

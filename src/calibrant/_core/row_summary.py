@@ -68,14 +68,13 @@ def summarise_rows(
     predicted: Int | None = None,
     consume: Callable[[], Made] | None = None,
     *,
-    second: Float64 | None = None,
     total: Float64 | None = None,
     threads: int | None = None,
 ) -> tuple[RowSummary, list[Made]]:
     """Compute the O(N) columns of a score matrix in one pass.
 
-    ``predicted`` and ``second`` (with many classes) and ``total`` (sums of rows of probabilities)
-    are what the checks found. Without labels, the columns of the label are those of the predicted
+    ``predicted`` (with many classes) and ``total`` (sums of rows of probabilities) are what the
+    checks found. Without labels, the columns of the label are those of the predicted
     class. The columns come from the compiled kernels where they are in use, blocks from NumPy.
 
     ``consume`` makes a consumer of blocks, one per thread; they are returned. Consumers that add
@@ -85,10 +84,10 @@ def summarise_rows(
     if rows is not None:
         if kind == "probs" and total is None:
             total = row_totals(scores)
-        columns, _ = _compiled(rows, scores, labels, predicted, second, total)
+        columns, _ = _compiled(rows, scores, labels, predicted, total)
         if consume is None:
             return columns, []
-        consumers = _sweep(scores, labels, kind, predicted, consume, total, threads)[1]
+        consumers = _sweep(scores, labels, kind, columns.predicted, consume, total, threads)[1]
         return columns, consumers
     return _sweep(scores, labels, kind, predicted, consume, total, threads)
 
@@ -103,7 +102,6 @@ def class_tables(
     scores: Float,
     labels: Int,
     predicted: Int | None,
-    second: Float64 | None,
     total: Float64 | None,
     bins: int,
 ) -> tuple[RowSummary, ClassTables] | None:
@@ -111,7 +109,7 @@ def class_tables(
     rows = compiled_rows()
     if rows is None:
         return None
-    return _compiled(rows, scores, labels, predicted, second, total, bins)
+    return _compiled(rows, scores, labels, predicted, total, bins)
 
 
 def _compiled(
@@ -119,12 +117,11 @@ def _compiled(
     scores: Float,
     labels: Int | None,
     predicted: Int | None,
-    second: Float64 | None,
     total: Float64 | None,
     bins: int = 0,
 ) -> tuple[RowSummary, ClassTables]:
     if total is None:
-        return compiled_sweeps.sweep_logits(rows, scores, labels, (predicted, second), bins)
+        return compiled_sweeps.sweep_logits(rows, scores, labels, bins)[:2]
     known = (predicted, snapped(total))
     return compiled_sweeps.sweep_probs(rows, scores, labels, known, bins)
 
@@ -164,16 +161,16 @@ def _sweep(
     return sweep.finish(), consumers
 
 
-def predict_and_check(logits: Float) -> tuple[Int | None, Float64 | None, int | None]:
-    """Predicted classes, second-largest logits, and the first row whose largest is not finite.
+def predict_and_check(logits: Float) -> tuple[Int | None, int | None]:
+    """Predicted classes, and the first row whose largest logit is not finite.
 
     NaN counts as largest, so that finds every NaN, +inf and row of -inf. With few classes argmax is
     slow; the extremes of a chunk then tell whether a closer look is needed, and the predicted
-    classes are left for later (None). Only compiled kernels find and need the second-largest.
+    classes are left for later (None). Compiled kernels find them when they need them.
     """
     rows = compiled_rows()
     if rows is not None:
-        return compiled_sweeps.check_logits(rows, logits)
+        return None, compiled_sweeps.check_logits(rows, logits)
     num_rows, num_classes = logits.shape
     wide = num_classes > NARROW_CLASSES
     predicted = np.empty(num_rows, dtype=np.int64) if wide else None
@@ -194,7 +191,7 @@ def predict_and_check(logits: Float) -> tuple[Int | None, Float64 | None, int | 
         return None
 
     found = [row for row in over_chunks(work, num_rows, num_classes) if row is not None]
-    return predicted, None, min(found) if found else None
+    return predicted, min(found) if found else None
 
 
 def row_totals(probs: Float) -> Float64:
