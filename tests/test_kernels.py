@@ -19,7 +19,7 @@ from calibrant._core.compiled_draws import draw_labels
 from calibrant._core.row_sweeps import RowSummary
 from calibrant.calibrators import TemperatureScaling
 from calibrant.calibrators._affine_problem import Problem, row_losses
-from calibrant.inference import _classwise
+from calibrant.inference import _classwise, _tilts
 from calibrant.inference._resampling import STRENGTHS
 from calibrant.metrics._binning import width_index
 from calibrant.metrics._rank_sums import HARMONIC_TABLE
@@ -414,6 +414,62 @@ def test_drawn_labels_are_those_of_the_reference() -> None:
         _classwise._add_changes(theirs, cell, uppers, lots)
         assert (mine == theirs).all()
         assert mine[0].sum() == 40 * 25
+
+
+@needs_extension
+def test_tilts_of_rows_are_those_of_the_reference() -> None:
+    for name, kind, scores, labels in cases():
+        found = {}
+        for which in ("numpy", "c"):
+            with kernel(which):
+                p = Predictions(**{kind: scores}, labels=labels)
+                chunks = list(_tilts.over_rows(p, 15, lambda *chunk: chunk))
+                probs, cell = (np.concatenate([c[k] for c in chunks]) for k in (1, 2))
+                factor = np.exp(np.sin(np.arange(cell.max() + 15 - cell.max() % 15))).reshape(
+                    -1, 15
+                )
+                tilts = [
+                    _tilts.Tilt(factor, slope, -3.0).of(probs, cell) for slope in (0.0, 0.7, -0.4)
+                ]
+                found[which] = probs, np.stack(tilts), cell
+        for mine, theirs in zip(found["c"][:2], found["numpy"][:2], strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-11, atol=1e-300, err_msg=name)
+        apart = found["c"][2] != found["numpy"][2]  # on an edge, but for rounding
+        steps = found["numpy"][0][apart] * 15
+        assert (np.abs(steps - np.rint(steps)) < 1e-12).all(), name
+
+
+@needs_extension
+def test_what_tilts_refuse() -> None:
+    assert BUILT is not None
+    probs, cell, factor, out = np.full((4, 3), 1 / 3), np.zeros(12, int), np.ones(6), np.empty(12)
+    assert BUILT.row_cells(probs, None, 2, out, cell) == -1
+    assert cell.tolist() == [0, 2, 4] * 4
+    fine = [probs, cell, 2, factor, 0.5, 0.0, 1e-9, out]
+    assert BUILT.tilted(*fine) == -1
+    for place, wrong in (
+        (0, probs.astype(np.float32)),
+        (0, np.asfortranarray(probs)),
+        (1, cell + 6),
+        (1, cell - 1),
+        (1, cell[1:]),
+        (2, 0),
+        (2, 1 << 40),
+        (3, factor[1:]),
+        (6, 0.0),
+        (7, out[1:]),
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            BUILT.tilted(*(wrong if k == place else x for k, x in enumerate(fine)))
+    for given in (
+        (probs[:, ::-1], None, 2, out, cell),
+        (probs, np.ones(3), 2, out, cell),
+        (probs, None, 0, out, cell),
+        (probs, None, 2, out[1:], cell),
+        (probs, None, 2, out, cell[1:]),
+    ):
+        with pytest.raises(ValueError, match="must"):
+            BUILT.row_cells(*given)
 
 
 @needs_extension

@@ -109,6 +109,13 @@ typedef struct {
     double *log_total, *mean, *variance;
 } Tempered;
 
+/* Factors of cells (classes, bins), and the slope in the first bin. */
+typedef struct {
+    const double *factor;
+    int64_t bins;
+    double slope, middle, least;
+} Tilt;
+
 /* Of an affine map of the logits; the last five have room for whole vectors. */
 typedef struct {
     const double *shift, *weight;
@@ -330,6 +337,7 @@ static inline int bits_of_lanes(const int32_t *lanes, int64_t any)
 #include "_rows_few.h"
 #include "_rows_affine.h"
 #include "_rows_streams.h"
+#include "_rows_tilts.h"
 #include "_rows_tables.h"
 #undef NAME
 #undef TARGET
@@ -375,6 +383,7 @@ static const int32_t CHOSEN[16][8] = {
 #include "_rows_few.h"
 #include "_rows_affine.h"
 #include "_rows_streams.h"
+#include "_rows_tilts.h"
 #include "_rows_tables.h"
 #undef NAME
 #undef TARGET
@@ -410,6 +419,7 @@ static const int32_t CHOSEN[16][8] = {
 #include "_rows_few.h"
 #include "_rows_affine.h"
 #include "_rows_streams.h"
+#include "_rows_tilts.h"
 #include "_rows_tables.h"
 #undef NAME
 #undef TARGET
@@ -1030,6 +1040,8 @@ static PyMethodDef methods[] = {
     {"draw_outcomes", rows_draw_outcomes, METH_VARARGS, draw_outcomes_doc},
     {"sum_bins", rows_sum_bins, METH_VARARGS, sum_bins_doc},
     {"sum_cells", rows_sum_cells, METH_VARARGS, sum_cells_doc},
+    {"row_cells", rows_row_cells, METH_VARARGS, row_cells_doc},
+    {"tilted", rows_tilted, METH_VARARGS, tilted_doc},
     {"instructions", rows_instructions, METH_VARARGS, instructions_doc},
     {NULL, NULL, 0, NULL},
 };
