@@ -440,6 +440,55 @@ def test_tilts_of_rows_are_those_of_the_reference() -> None:
 
 
 @needs_extension
+def test_top_label_of_maps_has_the_bits_of_whole_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    monkeypatch.setattr(arrays, "CHUNK_ELEMENTS", 3000)
+    monkeypatch.setattr(arrays, "PARALLEL_ELEMENTS", 1)
+    for classes, dtype in ((3, "float32"), (9, "float16"), (19, "float32"), (32, "float64")):
+        maps = (rng.standard_normal((3, classes, 37, 11)) * 3).astype(dtype)
+        labels = rng.integers(0, classes, (3, 37, 11))
+        labels[rng.random(labels.shape) < 0.3] = 255
+        labels[1] = 255  # a whole image is left out
+        labels[2, 5:30] = 255
+        maps[:, :, 5, :] = np.where(labels[:, None, 5] == 255, np.nan, maps[:, :, 5])
+        for ignored in (255, None):
+            if ignored is None:
+                maps, labels = np.nan_to_num(maps), labels % classes
+            with kernel("c"):
+                p = Predictions(logits=maps, labels=labels, ignore_index=ignored)
+                top = p.predicted, p.correct, p.odds_against, p.confidence
+                assert not p.swept
+                rows = p.sweep_columns()
+            whole = rows.predicted, rows.correct, rows.odds, rows.confidence
+            for found, expected in zip(top, whole, strict=True):
+                assert (found == expected).all(), (classes, ignored)
+
+
+@needs_extension
+def test_what_the_top_label_refuses() -> None:
+    assert BUILT is not None
+    z, some, labels = np.zeros((30, 10), np.float32), np.arange(5) * 3, np.zeros(5, int)
+    columns = [np.zeros(5, int), np.zeros(5, bool), np.zeros(5), np.zeros(5)]
+    assert BUILT.top(z, some, labels, *columns) == -1
+    assert BUILT.top(z, some[:0], None, *(column[:0] for column in columns)) == -1
+    bad = z.copy()
+    bad[[1, 6]] = np.nan  # the first is not looked at
+    assert BUILT.top(bad, some, None, *columns) == 2
+    for given in (
+        (z, some[::-1].copy(), labels, *columns),
+        (z, some * 3, labels, *columns),
+        (z, some - 1, labels, *columns),
+        (z, labels, labels, *columns),
+        (z, some, labels + 10, *columns),
+        (z, some, labels[1:], *columns),
+        (z, some, labels, columns[0][1:], *columns[1:]),
+        (np.zeros((30, 33), np.float32), some, labels, *columns),
+    ):
+        with pytest.raises(ValueError, match="must"):
+            BUILT.top(*given)
+
+
+@needs_extension
 def test_what_tilts_refuse() -> None:
     assert BUILT is not None
     probs, cell, factor, out = np.full((4, 3), 1 / 3), np.zeros(12, int), np.ones(6), np.empty(12)

@@ -268,8 +268,9 @@ class Scores(Frozen):
     @cached_property
     def _top(self) -> TopLabel:
         """The columns of the top label. Probabilities show them without the whole pass."""
-        if self.rows is vars(self).get("maps") and not self.swept:
-            return row_summary.top_of_maps(self.rows, self._labels) or self._summary
+        maps = vars(self).get("maps")
+        if maps is not None and not self.swept:
+            return row_summary.top_of_maps(maps, self._labels) or self._summary
         if self.argmax is None or self.row_sums is None or self.swept:
             return self._summary
         return row_summary.top_of_probs(self.scores, self._labels, self.argmax, self.row_sums)

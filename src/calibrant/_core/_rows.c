@@ -1028,6 +1028,7 @@ static PyMethodDef methods[] = {
     {"tempered", rows_tempered, METH_VARARGS, tempered_doc},
     {"add_by_width", rows_add_by_width, METH_VARARGS, add_by_width_doc},
     {"add_by_odds", rows_add_by_odds, METH_VARARGS, add_by_odds_doc},
+    {"top", rows_top, METH_VARARGS, top_doc},
     {"add_slab", rows_add_slab, METH_VARARGS, add_slab_doc},
     {"add_by_cluster", rows_add_by_cluster, METH_VARARGS, add_by_cluster_doc},
     {"affine", rows_affine, METH_VARARGS, affine_doc},

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._core.arrays import Float, Float64, Int, chunk_rows, over_chunks
+from calibrant._core.arrays import Float, Float64, Int, over_chunks
+from calibrant._core.map_rows import MapRows, parts_of
 from calibrant._core.row_sweeps import NARROW_CLASSES, RowSummary, TopLabel
 
 # With more cells than this, one thread fills the tables: each thread has its own.
@@ -90,27 +91,32 @@ def sweep_logits(
     return out, tables, min(bad, default=None)
 
 
-def sweep_top(rows: Any, logits: Float, labels: Int | None) -> TopLabel:
-    """The columns of the predicted class alone, of checked logits of few classes.
+def sweep_top(rows: Any, maps: MapRows, labels: Int | None) -> TopLabel:
+    """The columns of the predicted class alone, of checked maps of few classes.
 
-    New memory for the others takes longer than to compute them.
+    New memory for the others takes longer than to compute them. Positions that are left out are
+    skipped where they lie.
     """
-    num_rows, num_classes = logits.shape
-    odds, confidence = np.empty((2, num_rows))
-    out = TopLabel(
-        np.empty(num_rows, dtype=np.int64), np.empty(num_rows, dtype=np.bool_), odds, confidence
-    )
+    images, classes, size = maps.maps.shape
+    odds, confidence = np.empty((2, len(maps)))
+    predicted, correct = np.empty(len(maps), dtype=np.int64), np.empty(len(maps), dtype=np.bool_)
 
     def work(slices: Iterator[slice]) -> None:
-        spare = np.empty((4, min(num_rows, chunk_rows(num_classes))))
-        for part in slices:
-            given = None if labels is None else labels[part]
-            kept = out.predicted[part], out.correct[part], odds[part], confidence[part]
-            others = spare[:, : part.stop - part.start]
-            rows.logits(dense(logits[part]), given, *kept, *others, *NO_TABLES)
+        for image, part in (each for one in slices for each in parts_of(one, size)):
+            begin = image * size + part.start
+            if maps.left is None:
+                at = slice(begin, begin + part.stop - part.start)
+                some = np.arange(part.stop - part.start)
+            else:
+                ends = np.searchsorted(maps.left, (begin, begin + part.stop - part.start))
+                at = slice(*ends)
+                some = maps.left[at] - begin
+            given = None if labels is None else labels[at]
+            columns = predicted[at], correct[at], odds[at], confidence[at]
+            rows.top(dense(maps.maps[image, :, part].T), some, given, *columns)
 
-    over_chunks(work, num_rows, num_classes, light=LIGHT)
-    return out
+    over_chunks(work, images * size, classes, light=LIGHT)
+    return TopLabel(predicted, correct, odds, confidence)
 
 
 def sweep_probs(

@@ -28,6 +28,7 @@ from calibrant._core import compiled_sweeps
 from calibrant._core.arrays import Float, Float64, Int, chunk_rows, over_chunks, row_slices
 from calibrant._core.compiled import compiled_rows
 from calibrant._core.compiled_sweeps import ClassTables
+from calibrant._core.map_rows import MapRows
 from calibrant._core.row_sweeps import (
     FAINT,
     NARROW_CLASSES,
@@ -92,7 +93,7 @@ def summarise_rows(
     return _sweep(scores, labels, kind, predicted, consume, total, threads)
 
 
-def top_of_maps(maps: Float, labels: Int | None) -> TopLabel | None:
+def top_of_maps(maps: MapRows, labels: Int | None) -> TopLabel | None:
     """The top-label columns of maps of few classes; None without compiled kernels."""
     rows = compiled_rows()
     return None if rows is None else compiled_sweeps.sweep_top(rows, maps, labels)
