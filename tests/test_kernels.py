@@ -123,9 +123,10 @@ def test_odds_of_equal_logits_keep_their_digits() -> None:
         z[:, 0] = 15
         wide = z.astype(np.longdouble)
         s = np.exp(wide - wide[:, :1])[:, 1:].sum(axis=1)
-        with kernel("c"):
-            odds = Predictions(logits=z, labels=np.zeros(200, int)).odds_against
-        assert (np.abs(odds - s) <= 2e-7 * s).all(), classes
+        for which, most in (("c", 2e-7), ("numpy", 6e-7)):
+            with kernel(which):
+                odds = Predictions(logits=z, labels=np.zeros(200, int)).odds_against
+            assert (np.abs(odds - s) <= most * s).all(), (classes, which)
 
 
 @needs_extension
