@@ -11,8 +11,8 @@ Precision. In float32 the difference z_j - z_t loses digits when it is large, wh
 ``s`` is tiny. So no such difference is taken: s = exp(b - z_t) * S with the factor in float64 and
 S = sum_{j != t} exp(z_j - b). The base b is 0 for rows whose exponentials stay well inside float32,
 which is nearly all and needs no subtraction, and the runner-up's logit for the others. ``s`` is
-then right to about 3e-7 relative, down to 1e-300; in NumPy to 6e-7 where many terms are equal, which
-then round in the same direction.
+then right to about 3e-7 relative, down to 1e-300; in NumPy to 6e-7 where many terms are equal and
+so round in the same direction.
 """
 
 from __future__ import annotations

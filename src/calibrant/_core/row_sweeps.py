@@ -130,7 +130,8 @@ def _tree_sum(a: Float) -> Float:
         total = np.add(total[:half], total[half : 2 * half], out=out)
         if len(odd):
             total[:1] += odd
-    return total[0]
+    found: Float = total[0]
+    return found
 
 
 class LogitSweep(_Sweep):
