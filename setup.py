@@ -18,6 +18,7 @@ PARTS = (
     "few",
     "streams",
     "tables",
+    "tilts",
     "draws",
     "ranks",
     "simulated",

@@ -24,11 +24,10 @@ REASONS = (
     (
         r"whole panel, no intervals|ECE alone|classwise ECE",
         "Panel against the floor",
-        "Profiled: the scores are read from memory twice, once by the checks when the predictions "
-        "are made (a fifth of the sweeps' time) and once for the sums; the floor reads them once. "
-        "In CPU time that is 0.5 × floor for ECE and 0.7 × for the panel. Two threads share "
-        "one memory, and sorting, binning and ranking the columns of the panel, some 10 ms, is "
-        "the work of one.",
+        "Profiled: the pass that checks the scores makes all columns and the classwise tables, and "
+        "reads memory once; it is bound by arithmetic, three quarters of it the exponentials and "
+        "three sums, a quarter the tables, which ECE alone does not need. Sorting, binning and "
+        "ranking the columns of the panel, some 7 ms, is the work of one thread.",
     ),
     (
         r"peak extra memory of the panel",
@@ -58,9 +57,8 @@ REASONS = (
         "Bootstrap intervals",
         "Profiled: with 10 classes, the bootstrap and the simulated outcomes take two fifths of "
         "the CPU time each, spread over random numbers, gathers and sums. With 1,000 classes, "
-        "three quarters are the classwise error: each of its five passes computes all "
-        "probabilities and their bins again, because keeping them would take four times the "
-        "memory of the scores.",
+        "two thirds are the classwise error: each of its six passes computes all probabilities and "
+        "their bins again, because keeping them would take four times the memory of the scores.",
     ),
     (
         r"from Parquet",
@@ -78,9 +76,9 @@ REASONS = (
     (
         r"two images",
         "ECE of segmentation maps",
-        "Profiled: of the CPU time, a fifth is the sweep of 19 classes, a fifth gathering the "
-        "pixels that are not to be ignored, and a quarter is the system's, which clears new memory "
-        "for the columns, labels and places of the pixels.",
+        "Profiled on one thread: half of the CPU time is the sweep of 19 classes, an eighth the "
+        "check when the predictions are made. The rest, mostly labels, places and images of the "
+        "pixels and their bins, is the work of one thread.",
     ),
     (
         r"`Accumulator`",

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 import calibrant
-from calibrant import InputError, Predictions, metrics
+from calibrant import InputError, Predictions, Scores, metrics
 from calibrant._core import arrays, compiled, compiled_streams, compiled_sweeps
 from calibrant._core.compiled import compiled_rows
 from calibrant._core.compiled_draws import draw_labels
 from calibrant._core.row_sweeps import RowSummary
 from calibrant.calibrators import TemperatureScaling
 from calibrant.calibrators._affine_problem import Problem, row_losses
-from calibrant.inference import _classwise
+from calibrant.inference import _classwise, _tilts
 from calibrant.inference._resampling import STRENGTHS
 from calibrant.metrics._binning import width_index
 from calibrant.metrics._rank_sums import HARMONIC_TABLE
@@ -112,6 +112,36 @@ def test_odds_keep_their_digits() -> None:
             odds = Predictions(logits=z, labels=np.zeros(60, int)).odds_against
         there = s > 1e-300
         assert (np.abs(odds - s)[there] <= 3e-7 * s[there]).all(), (classes, step)
+
+
+@needs_extension
+def test_odds_of_equal_logits_keep_their_digits() -> None:
+    """All terms are then the same number, whose sums round in the same direction."""
+    for classes in (10, 19, 32, 64, 100, 1000, 5000):
+        z = np.zeros((200, classes), dtype=np.float32)
+        z[:, 1] = np.linspace(0, 14, 200)  # the runner-up, to which terms are relative
+        z[:, 0] = 15
+        wide = z.astype(np.longdouble)
+        s = np.exp(wide - wide[:, :1])[:, 1:].sum(axis=1)
+        for which, most in (("c", 2e-7), ("numpy", 6e-7)):
+            with kernel(which):
+                odds = Predictions(logits=z, labels=np.zeros(200, int)).odds_against
+            assert (np.abs(odds - s) <= most * s).all(), (classes, which)
+
+
+@needs_extension
+def test_a_certain_row_leaves_the_tables_of_the_others_alone() -> None:
+    for classes in (33, 48, 64, 96):
+        z, labels = draw(2000, classes)
+        certain = np.arange(7, 2000, 8)
+        z[certain] = -np.inf
+        z[certain, 3] = 0
+        found = {}
+        for which in ("numpy", "c"):
+            with kernel(which):
+                counts = metrics._classwise.classwise_counts(Predictions(logits=z, labels=labels))
+                found[which] = counts.prob.values
+        np.testing.assert_allclose(found["c"], found["numpy"], rtol=1e-6, atol=1e-7)
 
 
 @needs_extension
@@ -388,6 +418,111 @@ def test_drawn_labels_are_those_of_the_reference() -> None:
 
 
 @needs_extension
+def test_tilts_of_rows_are_those_of_the_reference() -> None:
+    for name, kind, scores, labels in cases():
+        found = {}
+        for which in ("numpy", "c"):
+            with kernel(which):
+                p = Predictions(**{kind: scores}, labels=labels)
+                chunks = list(_tilts.over_rows(p, 15, lambda *chunk: chunk))
+                probs, cell = (np.concatenate([c[k] for c in chunks]) for k in (1, 2))
+                factor = np.exp(np.sin(np.arange(cell.max() + 15 - cell.max() % 15))).reshape(
+                    -1, 15
+                )
+                tilts = [
+                    _tilts.Tilt(factor, slope, -3.0).of(probs, cell) for slope in (0.0, 0.7, -0.4)
+                ]
+                found[which] = probs, np.stack(tilts), cell
+        for mine, theirs in zip(found["c"][:2], found["numpy"][:2], strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-11, atol=1e-300, err_msg=name)
+        apart = found["c"][2] != found["numpy"][2]  # on an edge, but for rounding
+        steps = found["numpy"][0][apart] * 15
+        assert (np.abs(steps - np.rint(steps)) < 1e-12).all(), name
+
+
+@needs_extension
+def test_top_label_of_maps_has_the_bits_of_whole_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    monkeypatch.setattr(arrays, "CHUNK_ELEMENTS", 3000)
+    monkeypatch.setattr(arrays, "PARALLEL_ELEMENTS", 1)
+    for classes, dtype in ((3, "float32"), (9, "float16"), (19, "float32"), (32, "float64")):
+        maps = (rng.standard_normal((3, classes, 37, 11)) * 3).astype(dtype)
+        labels = rng.integers(0, classes, (3, 37, 11))
+        labels[rng.random(labels.shape) < 0.3] = 255
+        labels[1] = 255  # a whole image is left out
+        labels[2, 5:30] = 255
+        maps[:, :, 5, :] = np.where(labels[:, None, 5] == 255, np.nan, maps[:, :, 5])
+        for ignored in (255, None):
+            if ignored is None:
+                maps, labels = np.nan_to_num(maps), labels % classes
+            with kernel("c"):
+                p = Predictions(logits=maps, labels=labels, ignore_index=ignored)
+                top = p.predicted, p.correct, p.odds_against, p.confidence
+                assert not p.swept
+                rows = p.sweep_columns()
+            whole = rows.predicted, rows.correct, rows.odds, rows.confidence
+            for found, expected in zip(top, whole, strict=True):
+                assert (found == expected).all(), (classes, ignored)
+
+
+@needs_extension
+def test_what_the_top_label_refuses() -> None:
+    assert BUILT is not None
+    z, some, labels = np.zeros((30, 10), np.float32), np.arange(5) * 3, np.zeros(5, int)
+    columns = [np.zeros(5, int), np.zeros(5, bool), np.zeros(5), np.zeros(5)]
+    assert BUILT.top(z, some, labels, *columns) == -1
+    assert BUILT.top(z, some[:0], None, *(column[:0] for column in columns)) == -1
+    bad = z.copy()
+    bad[[1, 6]] = np.nan  # the first is not looked at
+    assert BUILT.top(bad, some, None, *columns) == 2
+    for given in (
+        (z, some[::-1].copy(), labels, *columns),
+        (z, some * 3, labels, *columns),
+        (z, some - 1, labels, *columns),
+        (z, labels, labels, *columns),
+        (z, some, labels + 10, *columns),
+        (z, some, labels[1:], *columns),
+        (z, some, labels, columns[0][1:], *columns[1:]),
+        (np.zeros((30, 33), np.float32), some, labels, *columns),
+    ):
+        with pytest.raises(ValueError, match="must"):
+            BUILT.top(*given)
+
+
+@needs_extension
+def test_what_tilts_refuse() -> None:
+    assert BUILT is not None
+    probs, cell, factor, out = np.full((4, 3), 1 / 3), np.zeros(12, int), np.ones(6), np.empty(12)
+    assert BUILT.row_cells(probs, None, 2, out, cell) == -1
+    assert cell.tolist() == [0, 2, 4] * 4
+    fine = [probs, cell, 2, factor, 0.5, 0.0, 1e-9, out]
+    assert BUILT.tilted(*fine) == -1
+    for place, wrong in (
+        (0, probs.astype(np.float32)),
+        (0, np.asfortranarray(probs)),
+        (1, cell + 6),
+        (1, cell - 1),
+        (1, cell[1:]),
+        (2, 0),
+        (2, 1 << 40),
+        (3, factor[1:]),
+        (6, 0.0),
+        (7, out[1:]),
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            BUILT.tilted(*(wrong if k == place else x for k, x in enumerate(fine)))
+    for given in (
+        (probs[:, ::-1], None, 2, out, cell),
+        (probs, np.ones(3), 2, out, cell),
+        (probs, None, 0, out, cell),
+        (probs, None, 2, out[1:], cell),
+        (probs, None, 2, out, cell[1:]),
+    ):
+        with pytest.raises(ValueError, match="must"):
+            BUILT.row_cells(*given)
+
+
+@needs_extension
 def test_bad_rows_are_found() -> None:
     assert BUILT is not None
     for classes in (2, 7, 10, 32, 33, 1000):
@@ -399,10 +534,10 @@ def test_bad_rows_are_found() -> None:
                 for layout in (z, np.asfortranarray(z)):
                     with kernel("c"), pytest.raises(InputError, match="row 329"):
                         Predictions(logits=layout, labels=np.zeros(400, int))
-                if classes <= 32:  # the sweep sees them as well
-                    out = compiled_sweeps._parts(RowSummary.empty(400), slice(None))
-                    found = BUILT.logits(z, None, None, *out, *compiled_sweeps.NO_TABLES)
-                    assert found == 329
+                    with kernel("c"), pytest.raises(InputError, match="row 329"):
+                        Scores(logits=layout)
+                out = compiled_sweeps._parts(RowSummary.empty(400), slice(None))
+                assert BUILT.logits(z, None, *out, *compiled_sweeps.NO_TABLES) == 329
         z = np.zeros((40, classes))
         z[11] = -np.inf
         with kernel("c"), pytest.raises(InputError, match=r"finite entry.*row 11"):
@@ -419,7 +554,7 @@ def test_bad_rows_are_found() -> None:
 def _arguments(scores: object, labels: object, **changes: object) -> list[object]:
     """What ``logits`` takes for 8 rows of 40 classes, with some of it replaced."""
     names = ("odds", "confidence", "label_log_prob", "label_prob", "brier", "entropy")
-    known: dict[str, object] = {"scores": scores, "labels": labels, "second": np.zeros(8)}
+    known: dict[str, object] = {"scores": scores, "labels": labels}
     known |= {"predicted": np.zeros(8, np.int64), "correct": np.empty(8, bool)}
     known |= {name: np.empty(8) for name in names}
     known |= {"bins": 2} | {name: np.zeros(80, np.int64) for name in ("count", "units", "hits")}
@@ -457,8 +592,7 @@ def test_what_the_extension_refuses() -> None:
         {"labels": labels.astype(np.int32)},
         {"labels": np.zeros(16, np.int64)[::2]},
         {"labels": None},
-        {"predicted": np.full(8, 40)},
-        {"second": None},
+        {"predicted": np.zeros(8, np.int32)},
         {"odds": frozen},
         {"odds": np.empty(7)},
         {"odds": np.empty(8, np.float32)},
@@ -525,12 +659,13 @@ def test_what_the_extension_refuses() -> None:
     ):
         with pytest.raises((ValueError, TypeError, BufferError)):
             BUILT.draw_labels(*(wrong if k == place else x for k, x in enumerate(fine)))
-    empty, none = np.zeros((0, 40), np.float32), np.empty(0)
-    assert BUILT.check_logits(empty, np.empty(0, np.int64), none) == -1
-    assert BUILT.check_logits(np.zeros((3, 1)), None, None) == -1
-    broadcast = np.broadcast_to(np.float32(1), (6, 5))
-    assert BUILT.check_logits(broadcast, None, None) == -1
-    assert BUILT.check_logits(np.zeros((6, 5), np.float32)[::-1, ::-1], None, None) == -1
+    for good in (
+        np.zeros((0, 40), np.float32),
+        np.zeros((3, 1)),
+        np.broadcast_to(np.float32(1), (6, 5)),
+        np.zeros((6, 5), np.float32)[::-1, ::-1],
+    ):
+        assert BUILT.check_logits(good) == -1
 
 
 @needs_extension

@@ -19,7 +19,6 @@ from calibrant._core.compiled import kernels
 from calibrant._core.lazy import first_used
 from calibrant._core.version import __version__
 from calibrant._loading import load
-from calibrant._measure import GroupedPanel, LabelPanels, Panel, measure
 from calibrant._multilabel import MultiLabel
 from calibrant._scores import Scores
 from calibrant.predictions import Confidences, Predictions
@@ -44,7 +43,16 @@ if TYPE_CHECKING:
     from calibrant import study as study
     from calibrant import torchmetrics as torchmetrics
     from calibrant import train as train
-    from calibrant._measure import Comparison, FitSummary, compare, fit_summary
+    from calibrant._measure import (
+        Comparison,
+        FitSummary,
+        GroupedPanel,
+        LabelPanels,
+        Panel,
+        compare,
+        fit_summary,
+        measure,
+    )
     from calibrant.calibrators import load_calibrator
     from calibrant.inference import LabelShift, label_shift
 
@@ -76,7 +84,7 @@ __all__ = [
 
 # Loaded when they are first used: many need PyTorch, Matplotlib or other optional packages.
 _LAZY = {
-    "_measure": "Comparison FitSummary compare fit_summary",
+    "_measure": "Comparison FitSummary GroupedPanel LabelPanels Panel compare fit_summary measure",
     "calibrators": "load_calibrator",
     "inference": "LabelShift label_shift",
     "cli": "",

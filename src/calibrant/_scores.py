@@ -29,12 +29,14 @@ from calibrant._core.map_rows import MapRows
 from calibrant._core.maps import laid_out
 from calibrant._core.row_sweeps import RowSummary, TopLabel
 from calibrant._core.validation import (
+    TABLE_BINS,
     check_logits,
     check_matrix,
     check_names,
     check_probs,
     frozen_meta,
     look_like_probs,
+    sweep_and_check,
 )
 
 DOUBT = (
@@ -133,12 +135,15 @@ class Scores(Frozen):
         given = {"maps": scores} if isinstance(scores, MapRows) else {"scores": read_only(scores)}
         self.__dict__.update(given, kind=kind, classes=names, meta=frozen_meta(meta))
         self._check_rest()
-        second = row_sums = None
-        if kind == "logits":
-            argmax, second = check_logits(scores)
-        else:
+        row_sums = None
+        if kind == "probs":
             argmax, row_sums = check_probs(scores)
-        self.__dict__.update(argmax=argmax, second=second, row_sums=row_sums)
+        elif found := sweep_and_check(scores, self._labels):
+            self.__dict__.update(_summary=found[0], _tables=found[1])
+            argmax = found[0].predicted
+        else:
+            argmax = check_logits(scores)
+        self.__dict__.update(argmax=argmax, row_sums=row_sums)
 
     kind: row_summary.ScoreKind
     """Whether ``scores`` are logits or probabilities."""
@@ -146,8 +151,6 @@ class Scores(Frozen):
     meta: Mapping[str, Any]
     argmax: Int | None
     """The predicted classes where checking the scores found them; ``predicted`` always has them."""
-    second: Float64 | None
-    """The second-largest logits where checking the scores found them."""
     row_sums: Float64 | None
     """Sums of the rows of probabilities as given; None for logits."""
 
@@ -170,6 +173,11 @@ class Scores(Frozen):
         """The same for a range of rows at a time: maps are not laid out as a whole."""
         found = vars(self).get("scores")
         return vars(self)["maps"] if found is None else found  # type: ignore[no-any-return]
+
+    @property
+    def swept(self) -> bool:
+        """Whether the columns are known."""
+        return "_summary" in vars(self)
 
     @property
     def num_samples(self) -> int:
@@ -240,7 +248,6 @@ class Scores(Frozen):
             self.kind,
             self.argmax,
             consume,
-            second=self.second,
             total=self.row_sums,
             threads=threads,
         )
@@ -250,9 +257,9 @@ class Scores(Frozen):
     def class_tables(self, bins: int) -> ClassTables | None:
         """Classwise tables, from the pass that makes the columns; None without compiled kernels."""
         assert self._labels is not None
-        found = row_summary.class_tables(
-            self.rows, self._labels, self.argmax, self.second, self.row_sums, bins
-        )
+        if bins == TABLE_BINS and (known := vars(self).get("_tables")) is not None:
+            return cast("ClassTables", known)
+        found = row_summary.class_tables(self.rows, self._labels, self.argmax, self.row_sums, bins)
         if found is None:
             return None
         self.__dict__.setdefault("_summary", found[0])
@@ -261,9 +268,10 @@ class Scores(Frozen):
     @cached_property
     def _top(self) -> TopLabel:
         """The columns of the top label. Probabilities show them without the whole pass."""
-        if self.rows is vars(self).get("maps") and "_summary" not in vars(self):
-            return row_summary.top_of_maps(self.rows, self._labels) or self._summary
-        if self.argmax is None or self.row_sums is None or "_summary" in vars(self):
+        maps = vars(self).get("maps")
+        if maps is not None and not self.swept:
+            return row_summary.top_of_maps(maps, self._labels) or self._summary
+        if self.argmax is None or self.row_sums is None or self.swept:
             return self._summary
         return row_summary.top_of_probs(self.scores, self._labels, self.argmax, self.row_sums)
 
@@ -296,8 +304,10 @@ class Scores(Frozen):
 
     def slab(self, rows: slice) -> Self:
         """A range of rows, without copying or checking again."""
+        if rows == slice(0, self.num_samples):
+            return self
         part = object.__new__(type(self))
-        per_sample = ("argmax", "second", "row_sums", *self._per_sample)
+        per_sample = ("argmax", "row_sums", *self._per_sample)
         columns = {"scores": self.rows} | {name: vars(self)[name] for name in per_sample}
         part.__dict__.update(
             {name: None if column is None else column[rows] for name, column in columns.items()},

@@ -52,7 +52,7 @@ enum { HALF, FLOAT, DOUBLE };
 #define TILE 128               /* rows that are laid out class by class at a time */
 #define LOWEST -708.0          /* exp of less is 0 */
 #define FAINTEST -43.0f        /* terms below exp of this do not change a float32 sum */
-#define RUN 128                /* float32 sums this long go over to float64: equal terms round alike */
+#define RUN 64                 /* float32 sums this long go over to float64: equal terms round alike */
 #ifndef AHEAD
 #define AHEAD 2048 /* floats to fetch ahead: rows lie in several pages, where the machine stops */
 #endif
@@ -108,6 +108,13 @@ typedef struct {
 typedef struct {
     double *log_total, *mean, *variance;
 } Tempered;
+
+/* Factors of cells (classes, bins), and the slope in the first bin. */
+typedef struct {
+    const double *factor;
+    int64_t bins;
+    double slope, middle, least;
+} Tilt;
 
 /* Of an affine map of the logits; the last five have room for whole vectors. */
 typedef struct {
@@ -172,6 +179,15 @@ static inline const char *floats_of(const Scores *s, int64_t row)
 static inline double entry(const Scores *s, const char *row, int64_t k)
 {
     return s->type == DOUBLE ? ((const double *)row)[k] : (double)((const float *)row)[k];
+}
+
+/* A logit where it lies. */
+static inline double logit_at(const Scores *s, int64_t row, int64_t k)
+{
+    const char *at = s->data + row * s->row_step + k * s->class_step;
+    return s->type == DOUBLE  ? *(const double *)at
+           : s->type == FLOAT ? (double)*(const float *)at
+                              : (double)half_to_float(*(const uint16_t *)at);
 }
 
 static inline double least(double a, double b) { return a < b ? a : b; }
@@ -263,6 +279,16 @@ static void add_by_odds(const Histogram *h, int64_t rows, const double *odds,
             *at_ = (x)[i_]; \
     } while (0)
 
+/* x - n ln 2 for whole n; where products are rounded, in two steps, of which the first is exact. */
+#define FUSED_LESS_LN2(n, x) FMA_F(n, splat_f(-0.693147182f), x)
+#define ROUNDED_LESS_LN2(n, x) \
+    FMA_F(n, splat_f(-1.4286068203094173e-06f), FMA_F(n, splat_f(-0.693145751953125f), x))
+
+#if defined(__aarch64__)
+#define LESS_LN2 FUSED_LESS_LN2
+#else
+#define LESS_LN2 ROUNDED_LESS_LN2
+#endif
 #define ABOVE_F GENERIC_ABOVE_F
 #define LIST_D GENERIC_LIST_D
 #define WIDE GENERIC_WIDE
@@ -311,6 +337,7 @@ static inline int bits_of_lanes(const int32_t *lanes, int64_t any)
 #include "_rows_few.h"
 #include "_rows_affine.h"
 #include "_rows_streams.h"
+#include "_rows_tilts.h"
 #include "_rows_tables.h"
 #undef NAME
 #undef TARGET
@@ -319,6 +346,8 @@ static inline int bits_of_lanes(const int32_t *lanes, int64_t any)
 #if defined(__x86_64__) && !defined(CALIBRANT_BASELINE)
 #define CLONES 1
 
+#undef LESS_LN2
+#define LESS_LN2 FUSED_LESS_LN2
 #undef FMA_F
 #undef FMA_D
 #undef MAX_F
@@ -354,6 +383,7 @@ static const int32_t CHOSEN[16][8] = {
 #include "_rows_few.h"
 #include "_rows_affine.h"
 #include "_rows_streams.h"
+#include "_rows_tilts.h"
 #include "_rows_tables.h"
 #undef NAME
 #undef TARGET
@@ -389,6 +419,7 @@ static const int32_t CHOSEN[16][8] = {
 #include "_rows_few.h"
 #include "_rows_affine.h"
 #include "_rows_streams.h"
+#include "_rows_tilts.h"
 #include "_rows_tables.h"
 #undef NAME
 #undef TARGET
@@ -575,71 +606,60 @@ static int tables(Held *held, PyObject **given, const Scores *s, long long bins,
 }
 
 /* Returns the first bad row, or -1. */
-static int64_t sweep_logits(const Scores *s, const int64_t *labels, const double *second,
-                            const Columns *out, const Table *t)
+static int64_t sweep_logits(const Scores *s, const int64_t *labels, const Columns *out,
+                            const Table *t)
 {
     if (s->classes <= NARROW)
         return s->type == DOUBLE || s->classes <= EXACT ? CALL(logits_narrow, s, labels, out, t)
                                                         : CALL(logits_few, s, labels, out, t);
     int at_once = t && s->type != DOUBLE;
-    CALL(logits_wide, s, labels, second, out, at_once ? t : NULL);
-    if (t && !at_once) {
+    int64_t bad = CALL(logits_wide, s, labels, out, at_once ? t : NULL);
+    if (t && !at_once && bad < 0) {
         Known known = {NULL, labels, out->predicted, out->confidence, out->label_prob};
         CALL(cells_d, s, &known, t);
     }
-    return -1;
+    return bad;
 }
 
 PyDoc_STRVAR(logits_doc,
-             "logits(scores, labels, second, *columns, bins, count, units, hits): fill the columns "
-             "of\nchecked rows; with bins > 0 also add to the tables (K * bins,). First bad row or "
-             "-1.\nWith many classes, predicted classes and the runners-up's logits are given.");
+             "logits(scores, labels, *columns, bins, count, units, hits): check the rows and fill "
+             "their\ncolumns; with bins > 0 also add to the tables (K * bins,). First bad row or -1.");
 
 static PyObject *rows_logits(PyObject *self, PyObject *args)
 {
     HELD_WHILE_CALLED;
     Columns out;
     Table t;
-    PyObject *matrix_, *labels_, *second_, *o[8], *tables_[3];
+    PyObject *matrix_, *labels_, *o[8], *tables_[3];
     const int64_t *labels;
-    const double *second = NULL;
     long long bins;
     int64_t bad = -1;
-    if (!PyArg_ParseTuple(args, "OOOOOOOOOOOLOOO", &matrix_, &labels_, &second_, o, o + 1, o + 2,
-                          o + 3, o + 4, o + 5, o + 6, o + 7, &bins, tables_, tables_ + 1,
-                          tables_ + 2))
+    if (!PyArg_ParseTuple(args, "OOOOOOOOOOLOOO", &matrix_, &labels_, o, o + 1, o + 2, o + 3, o + 4,
+                          o + 5, o + 6, o + 7, &bins, tables_, tables_ + 1, tables_ + 2))
         return NULL;
     int fine = matrix(held, matrix_, s, bins ? 11 * sizeof(float) : 0) &&
                label_column(held, labels_, s, &labels) && columns(held, o, s, &out);
-    if (fine && s->classes > NARROW)
-        fine = in_range(out.predicted, s, "predicted") &&
-               (second = DOUBLES(second_, "second", 0)) != NULL;
     if (fine && bins)
         fine = labels ? tables(held, tables_, s, bins, &t) : missing_labels();
     if (fine) {
-        UNLOCKED(bad = sweep_logits(s, labels, second, &out, bins ? &t : NULL));
+        UNLOCKED(bad = sweep_logits(s, labels, &out, bins ? &t : NULL));
     }
     return done(held, s, fine, bad);
 }
 
-PyDoc_STRVAR(check_logits_doc, "check_logits(scores, predicted, second): first bad row, or -1.\n\n"
-                               "The columns are filled where there are many classes.");
+PyDoc_STRVAR(check_logits_doc, "check_logits(scores): first bad row, or -1.");
 
 static PyObject *rows_check_logits(PyObject *self, PyObject *args)
 {
     HELD_WHILE_CALLED;
-    PyObject *matrix_, *predicted_, *second_;
-    int64_t *predicted = NULL, bad = -1;
-    double *second = NULL;
-    if (!PyArg_ParseTuple(args, "OOO", &matrix_, &predicted_, &second_))
+    PyObject *matrix_;
+    int64_t bad = -1;
+    if (!PyArg_ParseTuple(args, "O", &matrix_))
         return NULL;
     int fine = matrix(held, matrix_, s, 0);
-    if (fine && s->classes > NARROW)
-        fine = (predicted = WHOLE(predicted_, "predicted", s->rows, 1)) &&
-               (second = DOUBLES(second_, "second", 1));
     if (fine) {
         Py_BEGIN_ALLOW_THREADS
-        bad = s->classes > NARROW ? CALL(check_wide, s, predicted, second)
+        bad = s->classes > NARROW ? CALL(check_wide, s)
               : s->row_step == sizeof(float) && s->type == FLOAT ? CALL(check_few, s)
                                                                  : CALL(check_narrow, s);
         Py_END_ALLOW_THREADS
@@ -1008,6 +1028,7 @@ static PyMethodDef methods[] = {
     {"tempered", rows_tempered, METH_VARARGS, tempered_doc},
     {"add_by_width", rows_add_by_width, METH_VARARGS, add_by_width_doc},
     {"add_by_odds", rows_add_by_odds, METH_VARARGS, add_by_odds_doc},
+    {"top", rows_top, METH_VARARGS, top_doc},
     {"add_slab", rows_add_slab, METH_VARARGS, add_slab_doc},
     {"add_by_cluster", rows_add_by_cluster, METH_VARARGS, add_by_cluster_doc},
     {"affine", rows_affine, METH_VARARGS, affine_doc},
@@ -1020,6 +1041,8 @@ static PyMethodDef methods[] = {
     {"draw_outcomes", rows_draw_outcomes, METH_VARARGS, draw_outcomes_doc},
     {"sum_bins", rows_sum_bins, METH_VARARGS, sum_bins_doc},
     {"sum_cells", rows_sum_cells, METH_VARARGS, sum_cells_doc},
+    {"row_cells", rows_row_cells, METH_VARARGS, row_cells_doc},
+    {"tilted", rows_tilted, METH_VARARGS, tilted_doc},
     {"instructions", rows_instructions, METH_VARARGS, instructions_doc},
     {NULL, NULL, 0, NULL},
 };

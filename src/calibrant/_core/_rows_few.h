@@ -50,39 +50,44 @@ INLINE vi NAME(top_two)(const float (*tile)[TILE], int64_t classes, int64_t at, 
 }
 
 /* The terms of all classes but the predicted one, and their sums. `terms` has K vectors, rounded up
-   to a multiple of four; four sums side by side round less than one. */
-INLINE void NAME(few_sums)(const float (*tile)[TILE], int64_t classes, int64_t at, vf base, vi kept,
-                           vi predicted, vf *terms, vf *total, vf *squares, vf *weighted)
+   to a multiple of four; eight sums of at most four terms round less than one. If not `whole`, only
+   the sum of the terms. */
+INLINE void NAME(few_sums)(int whole, const float (*tile)[TILE], int64_t classes, int64_t at,
+                           vf base, vi kept, vi predicted, vf *terms, vf *total, vf *squares,
+                           vf *weighted)
 {
-    vf t[4], s[2], w[2];
-    for (int u = 0; u < 4; u++)
-        t[u] = s[u / 2] = w[u / 2] = splat_f(0);
-    for (int64_t k = 0; k < classes; k += 4)
-        for (int u = 0; u < 4; u++) {
-            vf x = MAX_F(splat_f(FAINTEST), LOAD_F(tile[k + u] + at) - base);
-            vi other = kept & (vi)(predicted != (int32_t)(k + u));
-            vf e = (vf)((vi)NAME(expf)(x) & other);
-            terms[k + u] = e;
-            t[u] += e;
-            s[u / 2] = FMA_F(e, e, s[u / 2]);
-            w[u / 2] = FMA_F(e, x, w[u / 2]);
-        }
-    for (int u = 0; u < 4; u++)
-        total[u] = t[u];
-    for (int u = 0; u < 2; u++)
+    vf s[2] = {{0}}, w[2] = {{0}};
+    for (int64_t part = 0; part < NARROW; part += NARROW / 2) {
+        vf t[4] = {{0}};
+        for (int64_t k = part; k < classes && k < part + NARROW / 2; k += 4)
+            for (int u = 0; u < 4; u++) {
+                vf x = MAX_F(splat_f(FAINTEST), LOAD_F(tile[k + u] + at) - base);
+                vi other = kept & (vi)(predicted != (int32_t)(k + u));
+                vf e = (vf)((vi)NAME(expf)(x) & other);
+                t[u] += e;
+                if (!whole)
+                    continue;
+                terms[k + u] = e;
+                s[u / 2] = FMA_F(e, e, s[u / 2]);
+                w[u / 2] = FMA_F(e, x, w[u / 2]);
+            }
+        for (int u = 0; u < 4; u++)
+            *total++ = t[u];
+    }
+    for (int u = 0; whole && u < 2; u++)
         squares[u] = s[u], weighted[u] = w[u];
 }
 
-/* Two or four float32 sums of every lane, as one in float64. */
+/* Two or eight float32 sums of every lane, as one in float64. */
 INLINE void NAME(join)(int count, const vf *sums, double *out)
 {
-    float part[4][FW];
+    float part[8][FW];
     for (int u = 0; u < count; u++)
         STORE_F(part[u], sums[u]);
     for (int h = 0; h < FW; h += DW) {
-        vd sum = WIDE(part[0] + h) + WIDE(part[1] + h);
-        if (count == 4)
-            sum += WIDE(part[2] + h) + WIDE(part[3] + h);
+        vd sum = splat_d(0);
+        for (int u = 0; u < count; u += 2)
+            sum += WIDE(part[u] + h) + WIDE(part[u + 1] + h);
         STORE_D(out + h, sum);
     }
 }
@@ -110,7 +115,7 @@ INLINE int64_t NAME(few_rows)(const float (*tile)[TILE], int64_t classes, int64_
                               const int64_t *labels, double most, const Columns *out, int64_t to,
                               vl *first, const Table *t)
 {
-    vf top, next, terms[NARROW], total[4], squares[2], weighted[2];
+    vf top, next, terms[NARROW], total[8], squares[2], weighted[2];
     vi found;
     int64_t bad = NAME(first_set)(NAME(top_two)(tile, classes, at, &top, &next, &found), count);
     if (bad >= 0)
@@ -120,11 +125,11 @@ INLINE int64_t NAME(few_rows)(const float (*tile)[TILE], int64_t classes, int64_
     float tops[FW], bases[FW];
     int32_t classes_of[FW];
     double sums[3][FW];
-    NAME(few_sums)(tile, classes, at, base, ~alone, found, terms, total, squares, weighted);
+    NAME(few_sums)(1, tile, classes, at, base, ~alone, found, terms, total, squares, weighted);
     STORE_F(tops, top);
     STORE_F(bases, base);
     STORE_I(classes_of, found);
-    NAME(join)(4, total, sums[0]);
+    NAME(join)(8, total, sums[0]);
     NAME(join)(2, squares, sums[1]);
     NAME(join)(2, weighted, sums[2]);
     for (int from = 0; from < FW && from < count; from += 8) {
@@ -186,6 +191,65 @@ FUNCTION int64_t NAME(logits_few)(const Scores *s, const int64_t *labels, const 
     }
     if (t)
         NAME(add_first)(first, s->classes, t);
+    return -1;
+}
+
+/* Columns of the predicted class of FW rows of a tile, as `finish` has them; says which are bad. */
+INLINE vi NAME(few_tops)(const float (*tile)[TILE], int64_t classes, int64_t at, int32_t *predicted,
+                         double *odds, double *confidence)
+{
+    vf top, next, total[8];
+    vi found, bad = NAME(top_two)(tile, classes, at, &top, &next, &found);
+    vi alone = (vi)(next == splat_f(-INFINITY));
+    vf base = SELECT_F(alone, top, next);
+    float tops[FW], bases[FW];
+    double sums[FW];
+    NAME(few_sums)(0, tile, classes, at, base, ~alone, found, NULL, total, NULL, NULL);
+    NAME(join)(8, total, sums);
+    STORE_I(predicted, found);
+    STORE_F(tops, top);
+    STORE_F(bases, base);
+    for (int i = 0; i < FW; i += DW) {
+        vd against = NAME(expd)(WIDE(bases + i) - WIDE(tops + i)) * LOAD_D(sums + i);
+        STORE_D(odds + i, against);
+        STORE_D(confidence + i, 1.0 / (1.0 + against));
+    }
+    return bad;
+}
+
+/* Columns of the predicted class of some rows, which are in rising order, one after the other; -1,
+   or which of them is the first bad one. */
+FUNCTION int64_t NAME(top_few)(const Scores *s, const int64_t *some, int64_t number,
+                               const int64_t *labels, const Columns *out)
+{
+    float tile[NARROW][TILE] __attribute__((aligned(64)));
+    int64_t done = 0;
+    for (int64_t k = s->classes; k < NARROW; k++)
+        for (int i = 0; i < TILE; i++)
+            tile[k][i] = -INFINITY;
+    for (int64_t start = 0; start < s->rows && done < number; start += TILE) {
+        int64_t count = s->rows - start < TILE ? s->rows - start : TILE;
+        if (some[done] >= start + count)
+            continue;
+        NAME(fill_tile)(s, start, count, tile);
+        for (int64_t at = 0; at < count && done < number; at += FW) {
+            double odds[FW], confidence[FW];
+            int32_t predicted[FW];
+            if (some[done] >= start + at + FW)
+                continue;
+            unsigned bad = (unsigned)MASK_I(NAME(few_tops)((const float (*)[TILE])tile, s->classes,
+                                                           at, predicted, odds, confidence));
+            for (; done < number && some[done] < start + at + FW; done++) {
+                int64_t lane = some[done] - start - at;
+                if (bad >> lane & 1)
+                    return done;
+                out->predicted[done] = predicted[lane];
+                out->correct[done] = !labels || labels[done] == predicted[lane];
+                out->odds[done] = odds[lane];
+                out->confidence[done] = confidence[lane];
+            }
+        }
+    }
     return -1;
 }
 

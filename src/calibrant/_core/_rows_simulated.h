@@ -302,3 +302,76 @@ static PyObject *rows_sum_cells(PyObject *self, PyObject *args)
     }
     return done(held, s, fine, -1);
 }
+
+/* --- labels of whole rows: see _rows_tilts.h ------------------------------------------------- */
+
+/* A matrix without gaps, whose classes times bins can be counted. */
+static int cells_of(Held *held, PyObject *object, Scores *s, long long bins)
+{
+    if (!matrix(held, object, s, 0))
+        return 0;
+    int64_t size = s->type == DOUBLE ? 8 : s->type == FLOAT ? 4 : 2;
+    int dense = s->class_step == size && (s->rows < 2 || s->row_step == s->classes * size);
+    if (dense && bins >= 1 && bins <= MOST_CLASSES && s->classes <= MOST_CLASSES / bins)
+        return 1;
+    PyErr_SetString(PyExc_ValueError, "scores must be a dense matrix, and bins at least 1");
+    return 0;
+}
+
+PyDoc_STRVAR(row_cells_doc, "row_cells(scores, total, bins, probs, cell): probabilities of checked "
+                            "rows in float64, (N * K,),\nand their cells, class * bins + bin. `total` "
+                            "is None for logits.");
+
+static PyObject *rows_row_cells(PyObject *self, PyObject *args)
+{
+    HELD_WHILE_CALLED;
+    PyObject *matrix_, *total_, *o[2];
+    const double *total = NULL;
+    double *probs = NULL;
+    int64_t *cell = NULL;
+    long long bins;
+    if (!PyArg_ParseTuple(args, "OOLOO", &matrix_, &total_, &bins, o, o + 1))
+        return NULL;
+    int fine = cells_of(held, matrix_, s, bins);
+    if (fine && total_ != Py_None)
+        fine = (total = DOUBLES(total_, "total", 0)) != NULL;
+    int64_t size = s->rows * s->classes;
+    fine = fine && (probs = column(held, o[0], "probs", "d", sizeof(double), size, 1)) &&
+           (cell = WHOLE(o[1], "cell", size, 1));
+    if (fine) {
+        UNLOCKED(CALL(row_cells, s, total, bins, probs, cell));
+    }
+    return done(held, s, fine, -1);
+}
+
+PyDoc_STRVAR(tilted_doc, "tilted(probs, cell, bins, factor, slope, middle, least, out): rows of "
+                         "probabilities times\nfactors of their cells, in the first bin also by "
+                         "their size, divided by their sums.");
+
+static PyObject *rows_tilted(PyObject *self, PyObject *args)
+{
+    HELD_WHILE_CALLED;
+    PyObject *matrix_, *o[3];
+    const int64_t *cell = NULL;
+    double *out = NULL;
+    long long bins;
+    Tilt t = {0};
+    if (!PyArg_ParseTuple(args, "OOLOdddO", &matrix_, o, &bins, o + 1, &t.slope, &t.middle,
+                          &t.least, o + 2))
+        return NULL;
+    t.bins = bins;
+    int fine = cells_of(held, matrix_, s, bins);
+    int64_t size = s->rows * s->classes;
+    fine = fine && (cell = WHOLE(o[0], "cell", size, 0)) &&
+           all_below(cell, size, s->classes * bins, "cell") &&
+           (t.factor = column(held, o[1], "factor", "d", sizeof(double), s->classes * bins, 0)) &&
+           (out = column(held, o[2], "out", "d", sizeof(double), size, 1));
+    if (fine && (s->type != DOUBLE || !(t.least >= DBL_MIN))) {
+        PyErr_SetString(PyExc_ValueError, "probs must be float64, and least above 0");
+        fine = 0;
+    }
+    if (fine) {
+        UNLOCKED(CALL(tilted, s, cell, &t, out));
+    }
+    return done(held, s, fine, -1);
+}

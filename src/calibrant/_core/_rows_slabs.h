@@ -105,7 +105,7 @@ static int add_block(Slab *slab, const Scores *s, const int64_t *labels, BlockRo
     Columns c = {room->predicted,          slab->correct + at,  slab->odds + at,
                  slab->confidence + at,    room->losses[OF_LOSS], room->label_prob,
                  room->losses[OF_BRIER], room->losses[OF_ENTROPY]};
-    if (sweep_logits(s, labels, NULL, &c, &slab->classes) >= 0)
+    if (sweep_logits(s, labels, &c, &slab->classes) >= 0)
         return 0;
     for (int64_t i = 0; i < s->rows; i++)
         c.label_log_prob[i] = -c.label_log_prob[i];
@@ -178,4 +178,57 @@ static PyObject *rows_add_slab(PyObject *self, PyObject *args)
         UNLOCKED(added = add_slab(&slab, s, labels));
     }
     return done(held, s, fine, added);
+}
+
+/* The same columns of classes that are swept in float64, a block at a time. */
+static int64_t top_narrow(const Scores *s, const int64_t *some, int64_t number,
+                          const int64_t *labels, const Columns *out)
+{
+    double spare[4][BLOCK_ROWS];
+    for (int64_t start = 0; start < number; start += BLOCK_ROWS) {
+        int64_t count = number - start < BLOCK_ROWS ? number - start : BLOCK_ROWS;
+        Scores block = gathered(s, some + start, count, s->room);
+        Columns c = columns_at(out, start);
+        c.label_log_prob = spare[0], c.label_prob = spare[1];
+        c.brier = spare[2], c.entropy = spare[3];
+        int64_t bad = sweep_logits(&block, labels ? labels + start : NULL, &c, NULL);
+        if (bad >= 0)
+            return start + bad;
+    }
+    return -1;
+}
+
+PyDoc_STRVAR(top_doc, "top(scores, some, labels, predicted, correct, odds, confidence): columns of "
+                      "the predicted class of\nsome rows, in rising order, of few classes. First bad "
+                      "one, or -1.");
+
+static PyObject *rows_top(PyObject *self, PyObject *args)
+{
+    HELD_WHILE_CALLED;
+    PyObject *matrix_, *some_, *labels_, *o[4];
+    const int64_t *some = NULL, *labels = NULL;
+    Columns out = {0};
+    int64_t bad = -1, last = -1;
+    if (!PyArg_ParseTuple(args, "OOOOOOO", &matrix_, &some_, &labels_, o, o + 1, o + 2, o + 3))
+        return NULL;
+    Py_ssize_t number = PyObject_Size(some_);
+    int fine = number >= 0 && matrix(held, matrix_, s, BLOCK_ROWS * sizeof(double)) &&
+               (some = WHOLE(some_, "some", number, 0)) &&
+               (labels_ == Py_None || (labels = WHOLE(labels_, "labels", number, 0))) &&
+               (out.predicted = WHOLE(o[0], "predicted", number, 1)) &&
+               (out.correct = column(held, o[1], "correct", "?", 1, number, 1)) &&
+               (out.odds = column(held, o[2], "odds", "d", sizeof(double), number, 1)) &&
+               (out.confidence = column(held, o[3], "confidence", "d", sizeof(double), number, 1)) &&
+               (!labels || all_below(labels, number, s->classes, "labels"));
+    for (Py_ssize_t i = 0; fine && i < number; last = some[i++])
+        fine = some[i] > last && some[i] < s->rows;
+    fine = fine && s->classes <= NARROW;
+    if (!fine && !PyErr_Occurred())
+        PyErr_SetString(PyExc_ValueError, "some must be rows in rising order, of few classes");
+    if (fine) {
+        UNLOCKED(bad = s->type == DOUBLE || s->classes <= EXACT
+                           ? top_narrow(s, some, number, labels, &out)
+                           : CALL(top_few, s, some, number, labels, &out));
+    }
+    return done(held, s, fine, bad);
 }

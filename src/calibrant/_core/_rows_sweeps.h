@@ -29,8 +29,7 @@ INLINE vf NAME(expf)(vf x)
 {
     vf t = FMA_F(x, splat_f(1.44269504f), splat_f(12582912.0f)); /* 1.5 * 2^23, as MAGIC */
     vf n = t - 12582912.0f;
-    vf r = FMA_F(n, splat_f(-0.693145751953125f), x);
-    r = FMA_F(n, splat_f(-1.4286068203094173e-06f), r);
+    vf r = LESS_LN2(n, x);
     vf rr = r * r;
     vf low = FMA_F(r, splat_f(0.166665733642f), splat_f(0.499999999984f));
     vf high = FMA_F(r, splat_f(0.00836377676091f), splat_f(0.0416665516714f));
@@ -232,41 +231,39 @@ INLINE int64_t NAME(first_equal)(const float *z, int64_t classes, float top)
 }
 
 /* Predicted class and runner-up's logit of a row; 0 if the row is bad. */
-INLINE int NAME(check_f)(const float *z, int64_t classes, int64_t *predicted, double *second)
+INLINE int NAME(check_f)(const float *z, int64_t classes, int64_t *predicted, float *second)
 {
-    float tail[16], top, next;
+    float tail[16], top;
     NAME(get_tail_f)(z, classes, tail);
-    if (!NAME(largest_two)(z, tail, classes, &top, &next) || !(top - top == 0))
+    if (!NAME(largest_two)(z, tail, classes, &top, second) || !(top - top == 0))
         return 0;
     *predicted = NAME(first_equal)(z, classes, top);
-    *second = next;
     return 1;
 }
 
-INLINE int NAME(check_d)(const double *z, int64_t classes, int64_t *predicted, double *second)
+INLINE int NAME(check_d)(const double *z, int64_t classes, int64_t *predicted)
 {
-    double top = -INFINITY, next = -INFINITY;
     int64_t at = 0;
     for (int64_t j = 0; j < classes; j++) {
         if (z[j] != z[j])
             return 0;
-        if (z[j] > top)
-            next = top, top = z[j], at = j;
-        else if (z[j] > next)
-            next = z[j];
+        if (z[j] > z[at])
+            at = j;
     }
     *predicted = at;
-    *second = next;
-    return top - top == 0;
+    return z[at] - z[at] == 0;
 }
 
-FUNCTION int64_t NAME(check_wide)(const Scores *s, int64_t *predicted, double *second)
+/* First row with NaN, +inf, or nothing finite; many classes. */
+FUNCTION int64_t NAME(check_wide)(const Scores *s)
 {
     for (int64_t i = 0; i < s->rows; i++) {
         const char *row = floats_of(s, i);
+        int64_t predicted;
+        float second;
         int fine = s->type == DOUBLE
-                       ? NAME(check_d)((const double *)row, s->classes, predicted + i, second + i)
-                       : NAME(check_f)((const float *)row, s->classes, predicted + i, second + i);
+                       ? NAME(check_d)((const double *)row, s->classes, &predicted)
+                       : NAME(check_f)((const float *)row, s->classes, &predicted, &second);
         if (!fine)
             return i;
     }
@@ -283,7 +280,7 @@ INLINE void NAME(sums_f)(int keep, const float *z, int64_t classes, int64_t at, 
     *out = (Sums){.top = z[at]};
     if (base == -INFINITY) { /* no other class has a probability */
         if (keep)
-            memset(kept, 0, (size_t)(full + 16) * sizeof *kept);
+            memset(kept, 0, (size_t)((classes + 15) & ~(int64_t)15) * sizeof *kept);
         return;
     }
     NAME(get_tail_f)(z, classes, tail);
@@ -357,62 +354,117 @@ INLINE double NAME(exp1)(double x)
     return lanes[0];
 }
 
-/* The classes of one row of float32 terms: first bins in 32 bits, the others counted one by one. */
-INLINE void NAME(count_row)(const float *z, const float *kept, int64_t classes, int64_t at,
-                            double factor, double confidence, int32_t *first, const Table *t)
+/* The classes in the mask, from class k of a row on, counted one by one. */
+FUNCTION void NAME(count_above)(const Scores *s, int64_t row, int64_t k, unsigned mask,
+                                const Columns *c, const Table *t)
 {
-    float scale = (float)(factor * confidence * UNITS);
-    float limit = (float)(UNITS / (double)t->bins * (1 - SLACK));
-    for (int64_t j = 0; j < classes; j += 16)
-        EACH
-        {
-            int64_t k = j + u * FW;
-            vf p = LOAD_F(kept + k) * scale;
-            int mask = ABOVE_F(p, splat_f(limit));
-            if (mask) {
-                p = (vf)((vi)p & ~(vi)(p > splat_f(limit)));
-                for (; mask; mask &= mask - 1) {
-                    int64_t one = k + __builtin_ctz((unsigned)mask);
-                    double value = NAME(exp1)((double)z[one] - (double)z[at]) * confidence;
-                    count_entry(t, one, value);
-                }
-            }
-            STORE_I(first + k, LOAD_I(first + k) + __builtin_convertvector(p + 0.5f, vi));
-        }
-    count_entry(t, at, confidence);
+    double top = logit_at(s, row, c->predicted[row]);
+    for (; mask; mask &= mask - 1) {
+        int64_t one = k + __builtin_ctz(mask);
+        count_entry(t, one, NAME(exp1)(logit_at(s, row, one) - top) * c->confidence[row]);
+    }
 }
 
-/* Columns of rows whose predicted class and runner-up are known. With a table, float32 rows are
-   counted while their terms are in the cache; `room` then holds eight rows of terms. */
-FUNCTION void NAME(logits_wide)(const Scores *s, const int64_t *labels, const double *second,
-                                const Columns *out, const Table *t)
+/* The classes of up to four rows of float32 terms from `row` on: first bins in 32 bits, those above
+   them one by one. Rows that are not there have a scale of 0. */
+INLINE void NAME(count_four)(const Scores *s, int64_t row, const float *const *kept,
+                             const float *scale, const Columns *c, int32_t *first, const Table *t)
+{
+    vf limit = splat_f((float)(UNITS / (double)t->bins * (1 - SLACK)));
+    for (int64_t k = 0; k < s->classes; k += FW) {
+        vf p[4];
+        vi sum = {0}, above = {0};
+        for (int r = 0; r < 4; r++) {
+            p[r] = LOAD_F(kept[r] + k) * scale[r];
+            above |= (vi)(p[r] > limit);
+        }
+        if (MASK_I(above))
+            for (int r = 0; r < 4; r++) {
+                unsigned mask = (unsigned)MASK_I((vi)(p[r] > limit));
+                if (mask)
+                    NAME(count_above)(s, row + r, k, mask, c, t);
+                p[r] = (vf)((vi)p[r] & ~(vi)(p[r] > limit));
+            }
+        for (int r = 0; r < 4; r++)
+            sum += __builtin_convertvector(p[r] + 0.5f, vi);
+        STORE_I(first + k, LOAD_I(first + k) + sum);
+    }
+}
+
+/* First bins of a few rows, in 32 bits, on their way to 64. */
+typedef struct {
+    int64_t *sums, padded, held;
+    int32_t *recent;
+} NAME(First);
+
+INLINE void NAME(flush)(NAME(First) *f)
+{
+    for (int64_t k = 0; k < f->padded; k++)
+        f->sums[k] += f->recent[k];
+    memset(f->recent, 0, (size_t)f->padded * sizeof *f->recent);
+    f->held = 0;
+}
+
+/* The classes of eight rows of terms, `count` of them real, and their predicted classes. */
+INLINE void NAME(count_eight)(const Scores *s, int64_t start, int64_t count, const float *kept,
+                              const double *factor, const Columns *c, NAME(First) *f,
+                              const Table *t)
+{
+    int64_t step = t->bins < 4 ? 1 : 4, most = t->bins < 1024 ? t->bins : 1024;
+    for (int64_t i = 0; i < count; i += step) {
+        const float *terms[4];
+        float scale[4];
+        for (int64_t r = 0; r < 4; r++) {
+            int there = r < step && i + r < count;
+            terms[r] = kept + (there ? i + r : i) * f->padded;
+            scale[r] = there ? (float)(factor[i + r] * c->confidence[start + i + r] * UNITS) : 0;
+        }
+        if (f->held + step > most)
+            NAME(flush)(f);
+        f->held += step;
+        NAME(count_four)(s, start + i, terms, scale, c, f->recent, t);
+    }
+    for (int64_t i = start; i < start + count; i++)
+        count_entry(t, c->predicted[i], c->confidence[i]);
+}
+
+/* Columns of long rows; the first bad row, or -1. A row is checked, added up and, with a table, in
+   float32 counted while it is in the cache: memory is read once. `room` holds eight rows of terms
+   and the first bins. */
+FUNCTION int64_t NAME(logits_wide)(const Scores *s, const int64_t *labels, const Columns *out,
+                                   const Table *t)
 {
     double most = log((double)s->classes);
-    int64_t padded = (s->classes + 31) & ~(int64_t)31, held = 0;
+    int64_t padded = (s->classes + 31) & ~(int64_t)31;
     float *kept = t ? (float *)((char *)s->room + s->room_used) : NULL;
-    int64_t *sums_of_first = t ? (int64_t *)(kept + 8 * padded) : NULL;
-    int32_t *first = t ? (int32_t *)(sums_of_first + padded) : NULL;
-    int64_t most_held = t && t->bins < 1024 ? t->bins : 1024;
-    if (t)
-        memset(sums_of_first, 0, (size_t)padded * (sizeof *sums_of_first + sizeof *first));
+    NAME(First) first = {.padded = padded};
+    if (t) {
+        first.sums = (int64_t *)(kept + 8 * padded);
+        first.recent = (int32_t *)(first.sums + padded);
+        memset(first.sums, 0, (size_t)padded * (sizeof *first.sums + sizeof *first.recent));
+    }
     for (int64_t start = 0; start < s->rows; start += 8) {
         Eight e = {.total = {0}};
         int64_t count = s->rows - start < 8 ? s->rows - start : 8, right[8] = {0};
         Columns few = count == 8 ? columns_at(out, start) : spare_columns(&e);
         for (int64_t i = 0; i < count; i++) {
             const char *row = floats_of(s, start + i);
-            int64_t predicted = out->predicted[start + i];
-            int64_t label = labels ? labels[start + i] : predicted;
+            const float *z = (const float *)row;
+            int64_t predicted;
+            float second;
             Sums sums;
+            if (s->type == DOUBLE ? !NAME(check_d)((const double *)row, s->classes, &predicted)
+                                  : !NAME(check_f)(z, s->classes, &predicted, &second))
+                return start + i;
             if (s->type == DOUBLE)
                 NAME(sums_d)((const double *)row, s->classes, predicted, &sums);
             else if (t)
-                NAME(sums_f)(1, (const float *)row, s->classes, predicted, (float)second[start + i],
-                             &sums, kept + i * padded);
+                NAME(sums_f)(1, z, s->classes, predicted, second, &sums, kept + i * padded);
             else
-                NAME(sums_f)(0, (const float *)row, s->classes, predicted, (float)second[start + i],
-                             &sums, NULL);
+                NAME(sums_f)(0, z, s->classes, predicted, second, &sums, NULL);
+            int64_t label = labels ? labels[start + i] : predicted;
             right[i] = -(label == predicted);
+            out->predicted[start + i] = predicted;
             out->correct[start + i] = label == predicted;
             e.top[i] = sums.top;
             e.gap[i] = sums.gap;
@@ -424,20 +476,16 @@ FUNCTION void NAME(logits_wide)(const Scores *s, const int64_t *labels, const do
         EACH NAME(finish)(&e, u * DW, right, most, &few, u * DW);
         if (count < 8)
             copy_columns(out, start, &few, count);
-        for (int64_t i = 0; t && i < count; i++) {
-            NAME(count_row)((const float *)floats_of(s, start + i), kept + i * padded, s->classes,
-                            out->predicted[start + i], e.factor[i], few.confidence[i], first, t);
-            count_label(t, labels[start + i], few.label_prob[i]);
-            if (++held == most_held || start + i + 1 == s->rows) {
-                for (int64_t k = 0; k < s->classes; k++)
-                    sums_of_first[k] += first[k];
-                memset(first, 0, (size_t)padded * sizeof *first);
-                held = 0;
-            }
-        }
+        if (t)
+            NAME(count_eight)(s, start, count, kept, e.factor, out, &first, t);
+        for (int64_t i = start; t && i < start + count; i++)
+            count_label(t, labels[i], out->label_prob[i]);
     }
+    if (t)
+        NAME(flush)(&first);
     for (int64_t k = 0; t && k < s->classes; k++)
-        t->units[k * t->bins] += sums_of_first[k];
+        t->units[k * t->bins] += first.sums[k];
+    return -1;
 }
 
 /* --- rows of few classes, DW at a time ------------------------------------------------------- */

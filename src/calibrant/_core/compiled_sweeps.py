@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._core.arrays import Float, Float64, Int, chunk_rows, over_chunks
+from calibrant._core.arrays import Float, Float64, Int, over_chunks
+from calibrant._core.map_rows import MapRows, parts_of
 from calibrant._core.row_sweeps import NARROW_CLASSES, RowSummary, TopLabel
 
 # With more cells than this, one thread fills the tables: each thread has its own.
@@ -45,18 +46,9 @@ class ClassTables:
         np.add(self.hits, other.hits, out=self.hits)
 
 
-def check_logits(rows: Any, scores: Float) -> tuple[Int | None, Float64 | None, int | None]:
-    """Predicted classes and second-largest logits (with many classes), and the first bad row."""
-    wide = scores.shape[1] > NARROW_CLASSES
-    predicted = np.empty(len(scores), dtype=np.int64) if wide else None
-    second = np.empty(len(scores)) if wide else None
-
-    def check(part: slice) -> int:
-        if predicted is None or second is None:
-            return int(rows.check_logits(dense(scores[part]), None, None))
-        return int(rows.check_logits(dense(scores[part]), predicted[part], second[part]))
-
-    return predicted, second, _first_bad(check, scores)
+def check_logits(rows: Any, scores: Float) -> int | None:
+    """The first bad row."""
+    return _first_bad(lambda part: int(rows.check_logits(dense(scores[part]))), scores)
 
 
 def check_probs(rows: Any, probs: Float) -> tuple[Int, Float64, int | None]:
@@ -83,51 +75,48 @@ def _first_bad(check: Callable[[slice], int], scores: Float) -> int | None:
 
 
 def sweep_logits(
-    rows: Any,
-    logits: Float,
-    labels: Int | None,
-    known: tuple[Int | None, Float64 | None],
-    bins: int = 0,
-) -> tuple[RowSummary, ClassTables]:
-    """The columns of checked logits; with ``bins``, also their classwise tables.
-
-    ``known`` are predicted classes and second-largest logits, where the checks found them.
-    """
-    predicted, second = known
-    if logits.shape[1] > NARROW_CLASSES and second is None:
-        predicted, second, _ = check_logits(rows, logits)
-    out = RowSummary.empty(len(logits), predicted)
+    rows: Any, logits: Float, labels: Int | None, bins: int = 0
+) -> tuple[RowSummary, ClassTables, int | None]:
+    """The columns of logits, with ``bins`` also their classwise tables, and the first bad row."""
+    out, bad = RowSummary.empty(len(logits)), []
 
     def sweep(part: slice, tables: ClassTables) -> None:
         given = None if labels is None else labels[part]
-        other = None if second is None else second[part]
         arguments = (bins, tables.count, tables.units, tables.hits) if bins else NO_TABLES
-        rows.logits(dense(logits[part]), given, other, *_parts(out, part), *arguments)
+        found = rows.logits(dense(logits[part]), given, *_parts(out, part), *arguments)
+        if found >= 0:
+            bad.append(int(part.start) + found)
 
-    return out, _over_tables(sweep, logits.shape, bins)
+    tables = _over_tables(sweep, logits.shape, bins)
+    return out, tables, min(bad, default=None)
 
 
-def sweep_top(rows: Any, logits: Float, labels: Int | None) -> TopLabel:
-    """The columns of the predicted class alone, of checked logits of few classes.
+def sweep_top(rows: Any, maps: MapRows, labels: Int | None) -> TopLabel:
+    """The columns of the predicted class alone, of checked maps of few classes.
 
-    New memory for the others takes longer than to compute them.
+    New memory for the others takes longer than to compute them. Positions that are left out are
+    skipped where they lie.
     """
-    num_rows, num_classes = logits.shape
-    odds, confidence = np.empty((2, num_rows))
-    out = TopLabel(
-        np.empty(num_rows, dtype=np.int64), np.empty(num_rows, dtype=np.bool_), odds, confidence
-    )
+    images, classes, size = maps.maps.shape
+    odds, confidence = np.empty((2, len(maps)))
+    predicted, correct = np.empty(len(maps), dtype=np.int64), np.empty(len(maps), dtype=np.bool_)
 
     def work(slices: Iterator[slice]) -> None:
-        spare = np.empty((4, min(num_rows, chunk_rows(num_classes))))
-        for part in slices:
-            given = None if labels is None else labels[part]
-            kept = out.predicted[part], out.correct[part], odds[part], confidence[part]
-            others = spare[:, : part.stop - part.start]
-            rows.logits(dense(logits[part]), given, None, *kept, *others, *NO_TABLES)
+        for image, part in (each for one in slices for each in parts_of(one, size)):
+            begin = image * size + part.start
+            if maps.left is None:
+                at = slice(begin, begin + part.stop - part.start)
+                some = np.arange(part.stop - part.start)
+            else:
+                ends = np.searchsorted(maps.left, (begin, begin + part.stop - part.start))
+                at = slice(*ends)
+                some = maps.left[at] - begin
+            given = None if labels is None else labels[at]
+            columns = predicted[at], correct[at], odds[at], confidence[at]
+            rows.top(dense(maps.maps[image, :, part].T), some, given, *columns)
 
-    over_chunks(work, num_rows, num_classes, light=LIGHT)
-    return out
+    over_chunks(work, images * size, classes, light=LIGHT)
+    return TopLabel(predicted, correct, odds, confidence)
 
 
 def sweep_probs(

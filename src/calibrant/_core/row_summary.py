@@ -11,7 +11,8 @@ Precision. In float32 the difference z_j - z_t loses digits when it is large, wh
 ``s`` is tiny. So no such difference is taken: s = exp(b - z_t) * S with the factor in float64 and
 S = sum_{j != t} exp(z_j - b). The base b is 0 for rows whose exponentials stay well inside float32,
 which is nearly all and needs no subtraction, and the runner-up's logit for the others. ``s`` is
-then right to about 3e-7 relative, down to 1e-300.
+then right to about 3e-7 relative, down to 1e-300; in NumPy to 6e-7 where many terms are equal and
+so round in the same direction.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from calibrant._core import compiled_sweeps
 from calibrant._core.arrays import Float, Float64, Int, chunk_rows, over_chunks, row_slices
 from calibrant._core.compiled import compiled_rows
 from calibrant._core.compiled_sweeps import ClassTables
+from calibrant._core.map_rows import MapRows
 from calibrant._core.row_sweeps import (
     FAINT,
     NARROW_CLASSES,
@@ -68,14 +70,13 @@ def summarise_rows(
     predicted: Int | None = None,
     consume: Callable[[], Made] | None = None,
     *,
-    second: Float64 | None = None,
     total: Float64 | None = None,
     threads: int | None = None,
 ) -> tuple[RowSummary, list[Made]]:
     """Compute the O(N) columns of a score matrix in one pass.
 
-    ``predicted`` and ``second`` (with many classes) and ``total`` (sums of rows of probabilities)
-    are what the checks found. Without labels, the columns of the label are those of the predicted
+    ``predicted`` (with many classes) and ``total`` (sums of rows of probabilities) are what the
+    checks found. Without labels, the columns of the label are those of the predicted
     class. The columns come from the compiled kernels where they are in use, blocks from NumPy.
 
     ``consume`` makes a consumer of blocks, one per thread; they are returned. Consumers that add
@@ -85,15 +86,15 @@ def summarise_rows(
     if rows is not None:
         if kind == "probs" and total is None:
             total = row_totals(scores)
-        columns, _ = _compiled(rows, scores, labels, predicted, second, total)
+        columns, _ = _compiled(rows, scores, labels, predicted, total)
         if consume is None:
             return columns, []
-        consumers = _sweep(scores, labels, kind, predicted, consume, total, threads)[1]
+        consumers = _sweep(scores, labels, kind, columns.predicted, consume, total, threads)[1]
         return columns, consumers
     return _sweep(scores, labels, kind, predicted, consume, total, threads)
 
 
-def top_of_maps(maps: Float, labels: Int | None) -> TopLabel | None:
+def top_of_maps(maps: MapRows, labels: Int | None) -> TopLabel | None:
     """The top-label columns of maps of few classes; None without compiled kernels."""
     rows = compiled_rows()
     return None if rows is None else compiled_sweeps.sweep_top(rows, maps, labels)
@@ -103,7 +104,6 @@ def class_tables(
     scores: Float,
     labels: Int,
     predicted: Int | None,
-    second: Float64 | None,
     total: Float64 | None,
     bins: int,
 ) -> tuple[RowSummary, ClassTables] | None:
@@ -111,7 +111,7 @@ def class_tables(
     rows = compiled_rows()
     if rows is None:
         return None
-    return _compiled(rows, scores, labels, predicted, second, total, bins)
+    return _compiled(rows, scores, labels, predicted, total, bins)
 
 
 def _compiled(
@@ -119,12 +119,11 @@ def _compiled(
     scores: Float,
     labels: Int | None,
     predicted: Int | None,
-    second: Float64 | None,
     total: Float64 | None,
     bins: int = 0,
 ) -> tuple[RowSummary, ClassTables]:
     if total is None:
-        return compiled_sweeps.sweep_logits(rows, scores, labels, (predicted, second), bins)
+        return compiled_sweeps.sweep_logits(rows, scores, labels, bins)[:2]
     known = (predicted, snapped(total))
     return compiled_sweeps.sweep_probs(rows, scores, labels, known, bins)
 
@@ -164,16 +163,16 @@ def _sweep(
     return sweep.finish(), consumers
 
 
-def predict_and_check(logits: Float) -> tuple[Int | None, Float64 | None, int | None]:
-    """Predicted classes, second-largest logits, and the first row whose largest is not finite.
+def predict_and_check(logits: Float) -> tuple[Int | None, int | None]:
+    """Predicted classes, and the first row whose largest logit is not finite.
 
     NaN counts as largest, so that finds every NaN, +inf and row of -inf. With few classes argmax is
     slow; the extremes of a chunk then tell whether a closer look is needed, and the predicted
-    classes are left for later (None). Only compiled kernels find and need the second-largest.
+    classes are left for later (None). Compiled kernels find them when they need them.
     """
     rows = compiled_rows()
     if rows is not None:
-        return compiled_sweeps.check_logits(rows, logits)
+        return None, compiled_sweeps.check_logits(rows, logits)
     num_rows, num_classes = logits.shape
     wide = num_classes > NARROW_CLASSES
     predicted = np.empty(num_rows, dtype=np.int64) if wide else None
@@ -194,7 +193,7 @@ def predict_and_check(logits: Float) -> tuple[Int | None, Float64 | None, int | 
         return None
 
     found = [row for row in over_chunks(work, num_rows, num_classes) if row is not None]
-    return predicted, None, min(found) if found else None
+    return predicted, min(found) if found else None
 
 
 def row_totals(probs: Float) -> Float64:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +20,8 @@ LARGEST_LOGIT, SMALLEST_TOTAL = 20.0, float(np.exp(-38.0))
 LOWEST_EXPONENT = -800.0
 # Sums of other classes' probabilities below this are added up on their own.
 FAINT = 1e-6
+# Terms of float32 that are added before they go over to float64.
+PART = 256
 # Turning the sums of a row into columns costs about as much as sweeping this many classes.
 ROW_COST = 32
 
@@ -96,21 +97,41 @@ class _Sweep:
         return self.out.predicted[rows] if self.labels is None else self.labels[rows]
 
     def row_sum(self, a: Float) -> Float:
-        """Sum over the classes."""
+        """Sum over the classes, in parts: equal terms round in the same direction."""
         if self.narrow:
-            # Class by class: NumPy's own reduction adds in another order when there is one row, and
-            # what a row gives must not depend on its neighbours.
-            return functools.reduce(np.add, a[1:], a[0].copy())
+            return _tree_sum(a)
         if self.dtype == np.float64:
             total: Float = a.sum(axis=1)
             return total
-        fast: Float = np.vecdot(a, self.ones)  # faster than sum()
-        return fast
+        full = a.shape[1] - a.shape[1] % PART
+        rest: Float = np.vecdot(a[:, full:], self.ones[full:])  # faster than sum()
+        if not full:
+            return rest
+        parts = np.vecdot(a[:, :full].reshape(len(a), -1, PART), self.ones[:PART])
+        return _tree_sum(parts.T.astype(np.float64)) + rest
 
     def row_dot(self, a: Float, b: Float) -> Float:
         """Sum over the classes of the product."""
         dot: Float = self.row_sum(a * b) if self.narrow else np.vecdot(a, b)
         return dot
+
+
+def _tree_sum(a: Float) -> Float:
+    """Sum of (K, n) over the classes, halves first.
+
+    What a row gives does not depend on its neighbours: NumPy's own reduction adds in another order
+    when there is one row.
+    """
+    total = a
+    while len(total) > 1:
+        half = len(total) // 2
+        odd = total[2 * half :]
+        out = total[:half] if total is not a else None
+        total = np.add(total[:half], total[half : 2 * half], out=out)
+        if len(odd):
+            total[:1] += odd
+    found: Float = total[0]
+    return found
 
 
 class LogitSweep(_Sweep):

@@ -13,14 +13,17 @@ from calibrant._core import compiled_sweeps, row_summary
 from calibrant._core.arrays import Float, Float64, Int, over_chunks, row_slices, to_numpy
 from calibrant._core.checks import InputError, check_per_sample, near_name, refuse, shortened
 from calibrant._core.compiled import compiled_rows
+from calibrant._core.compiled_sweeps import SHARED_CELLS, ClassTables, sweep_logits
 from calibrant._core.map_rows import MapRows
-from calibrant._core.row_sweeps import NARROW_CLASSES
+from calibrant._core.row_sweeps import NARROW_CLASSES, RowSummary
 
 # Softmax outputs in float16 or float32, or rounded to four decimals, still pass.
 SUM_TOLERANCE = 1e-3
 MIN_CLASSES = 2
 IF_LOGITS = "If these are logits, pass them as logits=… or name the columns logit_0, logit_1 …"
 IF_PERCENT = "If these are per cent, add --percent (in Python: divide by 100)."
+# The usual number of bins, and rows from which classwise tables are small beside the scores.
+TABLE_BINS, TABLE_ROWS = 15, 1024
 # Sums of rows in per cent, rounded or not.
 PERCENT_SUMS = (95, 105)
 TWO_COLUMNS = (
@@ -127,19 +130,37 @@ def _index_of_names(array: Any, classes: tuple[str, ...] | None) -> Int:
     return np.array([index[str(name)] for name in names], dtype=np.int64)[inverse]
 
 
-def check_logits(logits: Float) -> tuple[Int | None, Float64 | None]:
-    """Reject NaN, +inf and rows of -inf; return predicted classes and second-largest if cheap."""
+def check_logits(logits: Float) -> Int | None:
+    """Reject NaN, +inf and rows of -inf; return predicted classes if they were cheap."""
     if isinstance(logits, MapRows) and _are_good(logits):
-        return None, None
-    predicted, second, bad = row_summary.predict_and_check(logits)
+        return None
+    predicted, bad = row_summary.predict_and_check(logits)
     if bad is not None:
         raise _bad_logit(logits[bad].max(), bad)
-    return predicted, second
+    return predicted
+
+
+def sweep_and_check(
+    logits: Float, labels: Int | None
+) -> tuple[RowSummary, ClassTables | None] | None:
+    """The same, with the columns of labelled logits and classwise tables unless they are large.
+
+    With many classes the columns are small and one pass over memory takes hardly longer than the
+    checks alone. None elsewhere.
+    """
+    rows, (num_rows, num_classes) = compiled_rows(), logits.shape
+    if rows is None or labels is None or num_classes <= NARROW_CLASSES:
+        return None
+    small = num_rows >= TABLE_ROWS and num_classes * TABLE_BINS <= SHARED_CELLS
+    summary, tables, bad = sweep_logits(rows, logits, labels, TABLE_BINS if small else 0)
+    if bad is not None:
+        raise _bad_logit(logits[bad].max(), bad)
+    return summary, tables if small else None
 
 
 def _are_good(rows: MapRows) -> bool:
     """Whether all positions of maps are good, those that are left out too: a quick look."""
-    return all(row_summary.predict_and_check(planes.T)[2] is None for planes in rows.maps)
+    return all(row_summary.predict_and_check(planes.T)[1] is None for planes in rows.maps)
 
 
 def _bad_logit(value: Any, row: int) -> InputError:

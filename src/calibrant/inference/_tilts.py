@@ -22,7 +22,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from calibrant._core.arrays import Float64, Int, in_order
-from calibrant._core.row_summary import log_normalise
+from calibrant._core.compiled import compiled_rows
+from calibrant._core.compiled_draws import row_cells, tilted
+from calibrant._core.row_summary import log_normalise, snapped
 from calibrant.metrics._binning import width_index
 from calibrant.predictions import Predictions
 
@@ -87,8 +89,13 @@ def over_rows(
     It is given the rows, their probabilities, and the cell (class * bins + bin) of each.
     """
     first = np.arange(p.num_classes) * bins
+    compiled = compiled_rows()
+    total = None if p.row_sums is None else snapped(p.row_sums)
 
     def chunk(rows: slice) -> Result:
+        if compiled is not None:
+            sums = None if total is None else total[rows]
+            return work(rows, *row_cells(compiled, p.scores[rows], sums, bins))
         probs = np.exp(log_normalise(p.scores[rows].astype(np.float64), p.kind))
         index = width_index(probs.ravel(), bins).reshape(probs.shape)
         return work(rows, probs, index + first)
@@ -110,9 +117,12 @@ class Tilt:
 
     def of(self, probs: Float64, cell: Any) -> Float64:
         """Tilt rows of probabilities, given their cells."""
+        compiled, bins = compiled_rows(), self.factor.shape[1]
+        if compiled is not None:
+            slope = self.slope, self.middle, _least_prob(bins)
+            return tilted(compiled, probs, cell, self.factor, slope)
         weight = probs * self.factor.ravel()[cell]
         if self.slope:
-            bins = self.factor.shape[1]
             inside = cell % bins == 0
             weight[inside] *= np.exp(self.slope * (_logs(probs[inside], bins) - self.middle))
         return normalised(weight)
@@ -172,8 +182,12 @@ def _likeliest(mass: Float64, hits: Float64, design: Float64) -> Float64:
 
 def _logs(probs: Float64, bins: int) -> Float64:
     """Log-probabilities in the first bin, not below the open level."""
-    least = -math.log(bins) - LEVELS / LEVELS_PER_NAT
-    return np.log(np.maximum(probs, math.exp(least)))
+    return np.log(np.maximum(probs, _least_prob(bins)))
+
+
+def _least_prob(bins: int) -> float:
+    """Where the open level begins."""
+    return math.exp(-math.log(bins) - LEVELS / LEVELS_PER_NAT)
 
 
 def _level_logs(bins: int) -> Float64:

@@ -11,7 +11,7 @@ from calibrant._core.arrays import Bool, Float64, Int
 from calibrant._core.checks import check_bins, check_choice
 from calibrant._core.compiled import compiled_rows
 from calibrant._core.compiled_streams import add_by_width
-from calibrant.metrics._sample import Ranked
+from calibrant.metrics._sample import Ranked, whole_parts
 
 Binning = Literal["width", "mass"]
 # Confidences are summed as whole multiples of 2^-53.
@@ -81,8 +81,7 @@ def sums_between(ranked: Ranked, cuts: Int) -> BinSums:
         return sums
 
     if ranked.unweighted:
-        high, low = whole_parts(ranked.confidence)
-        confidence = joined(add(ranked.count * high), add(ranked.count * low))
+        confidence = joined(*map(add, ranked.parts))
     else:
         confidence = add(ranked.count * ranked.confidence)
     return BinSums(add(ranked.count), confidence, add(ranked.hits), cuts)
@@ -128,18 +127,6 @@ def width_index(values: Float64, bins: int) -> Int:
     if len(close):
         index[close] = np.searchsorted(width_edges(bins)[1:-1], values[close], side="left")
     return index
-
-
-def whole_parts(values: Float64) -> tuple[Float64, Float64]:
-    """Values from 0 to 1 as whole numbers of 2^-26, and what is left in whole numbers of 2^-53.
-
-    Whole numbers are added without rounding, so sums do not depend on the order of the samples.
-    """
-    low = values * 2.0**26
-    high = np.floor(low)
-    low -= high
-    low *= 2.0**27
-    return high, np.rint(low, out=low)
 
 
 def joined(high: Float64, low: Float64) -> Float64:

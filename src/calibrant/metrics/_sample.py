@@ -47,6 +47,20 @@ class Ranked:
         """Mean confidence of the samples."""
         return dots(self.confidence, self.count) / self.total
 
+    @property
+    def single(self) -> bool:
+        """Whether every confidence is that of one sample, which counts once."""
+        return self.unweighted and self.total == len(self.confidence)
+
+    @cached_property
+    def parts(self) -> tuple[Float64, Float64]:
+        """Sums of confidence at each confidence, as ``whole_parts`` has them."""
+        high, low = whole_parts(self.confidence)
+        if not self.single:
+            high *= self.count
+            low *= self.count
+        return high, low
+
     @cached_property
     def misses(self) -> Float64:
         """Wrong samples at each confidence."""
@@ -65,12 +79,26 @@ class Ranked:
     @property
     def middle(self) -> Float64:
         """Rank, counted from 0, of the middle sample at each confidence."""
+        if self.single:
+            return np.arange(float(len(self.confidence)))
         return self.hits_so_far + self.misses_so_far - (self.count + 1) / 2
 
     @property
     def residual(self) -> Float64:
         """Sum over the samples at each confidence of (correct - confidence)."""
         return self.hits - self.count * self.confidence
+
+
+def whole_parts(values: Float64) -> tuple[Float64, Float64]:
+    """Values from 0 to 1 as whole numbers of 2^-26, and what is left in whole numbers of 2^-53.
+
+    Whole numbers are added without rounding, so sums do not depend on the order of the samples.
+    """
+    low = values * 2.0**26
+    high = np.floor(low)
+    low -= high
+    low *= 2.0**27
+    return high, np.rint(low, out=low)
 
 
 @dataclass(frozen=True)
@@ -99,13 +127,14 @@ class Sample:
         check_measurable(p)
         order = p.order
         odds = p.odds_against[order]
-        new = np.r_[True, odds[1:] != odds[:-1]]
+        new = odds[1:] != odds[:-1]
+        weights = p.weights  # as weights with a mean of 1, totals stay numbers of samples
         return cls(
             confidence=p.confidence[order],
             doubt=_doubt(odds),
             correct=p.correct[order].astype(np.float64),
-            starts=None if new.all() else np.flatnonzero(new),
-            weight=_weight(p)[order],
+            starts=None if new.all() else np.flatnonzero(np.r_[True, new]),
+            weight=np.ones(len(p)) if weights is None else (weights / weights.mean())[order],
             order=order,
             source=p,
             unweighted=p.weights is None,
@@ -164,14 +193,13 @@ def all_classes(p: object, metric: str) -> Predictions:
     return p
 
 
-def _weight(p: Predictions | Confidences) -> Float64:
-    """Sampling weights with a mean of 1, so that totals stay numbers of samples."""
-    return np.ones(len(p)) if p.weights is None else p.weights / p.weights.mean()
-
-
 def _doubt(odds: Float64) -> Float64:
-    """1 - confidence from the odds against, which may be 0 or infinite."""
-    return odds * (1 / (1 + odds)) if np.isfinite(odds).all() else 1 - 1 / (1 + odds)
+    """1 - confidence from the odds against, which may be 0 or infinite. Overwrites them."""
+    confidence = 1 + odds
+    np.divide(1, confidence, out=confidence)
+    if np.isfinite(odds).all():
+        return np.multiply(odds, confidence, out=odds)
+    return np.subtract(1, confidence, out=confidence)
 
 
 Measurable = Predictions | Confidences | Sample

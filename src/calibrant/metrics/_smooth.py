@@ -43,7 +43,9 @@ def smooth_ece(p: Measurable | Ranked) -> float:
     0.4
     """
     ranked = rank(p)
-    grid = _on_grid(ranked.confidence, ranked.residual / ranked.total)
+    residual = ranked.residual
+    residual /= ranked.total
+    grid = _on_grid(ranked.confidence, residual)
     return float(fixed_points(grid[None])[0])
 
 
@@ -114,13 +116,17 @@ def _on_grid(confidence: Float64, residual: Float64) -> Float64:
     rest = 1 - part
     rest *= residual
     part *= residual
-    gathered: Float64 = np.add(np.bincount(left, rest, CELLS), np.bincount(left + 1, part, CELLS))
+    low = np.bincount(left, rest, CELLS)
+    left += 1
+    gathered: Float64 = np.add(low, np.bincount(left, part, CELLS))
     return gathered
 
 
 def _cell(confidence: Float64, cells: int) -> tuple[Int, Float64]:
     """The cell centre at or below each confidence, and the share of the next one."""
-    place = np.clip(confidence * cells - 0.5, 0, cells - 1)
+    place = confidence * cells
+    place -= 0.5
+    np.clip(place, 0, cells - 1, out=place)
     left = place.astype(np.int64)
     np.minimum(left, cells - 2, out=left)
     place -= left

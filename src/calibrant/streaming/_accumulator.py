@@ -114,9 +114,10 @@ class Accumulator:
                 counts.add_rows(predictions.slab(rows), self.bins)
             return counts
 
-        # A thread works through slabs small enough that all their columns stay in the cache.
-        cost = max(self.num_classes, ROW_COST)
-        for counts in over_chunks(work, predictions.num_samples, cost):
+        # A thread works through slabs small enough that all their columns stay in the cache. What
+        # the checks have already swept is not swept again.
+        size, cost = predictions.num_samples, max(self.num_classes, ROW_COST)
+        for counts in over_chunks(work, size, cost, step=size if predictions.swept else None):
             self._counts.add(counts)
         self.kernels.add(kernels())
 
