@@ -25,6 +25,10 @@ PARTS = (
     "slabs",
     "affine",
     "fits",
+    "losses",
+    "loss_rows",
+    "curves",
+    "objectives",
 )
 
 

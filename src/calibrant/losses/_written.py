@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from calibrant.losses._compiled import is_transformed
+
 # From x: the value, then what its gradient is computed from.
 Valued: TypeAlias = Callable[[Tensor], tuple[Tensor, ...]]
 # From the gradient by the value, and from what follows the value: the gradient by x.
@@ -23,9 +25,9 @@ def written(value: Valued, gradient: Gradient, x: Tensor, *others: Tensor) -> Te
 
     Both must consist of differentiable operations, of which second derivatives are made. Where
     one of the ``others``, which the value also depends on, needs a gradient, PyTorch derives all
-    gradients from ``value``. Transforms of ``torch.func`` refuse the node.
+    gradients from ``value``; and in transforms of ``torch.func``, which refuse the node.
     """
-    if any(one.requires_grad for one in others):
+    if any(one.requires_grad for one in others) or is_transformed():
         return value(x)[0]
     result: Tensor = _Written.apply(x, value, gradient)  # type: ignore[no-untyped-call]
     return result
