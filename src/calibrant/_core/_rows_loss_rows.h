@@ -162,7 +162,11 @@ FUNCTION int64_t KIND(loss_columns)(const Scores *s, const LossRows *l)
         if (!KIND(loss_row)(&v, l, i))
             return i;
     }
-    return NAME(loss_finish)(s->rows, l);
+    int64_t bad = NAME(loss_finish)(s->rows, l);
+    double *confidence = l->block.at + CONFIDENCE * l->block.step;
+    for (int64_t i = 0; l->wanted != RAMPS && i < s->rows; i++)
+        confidence[i] = (double)(REAL)confidence[i]; /* equal but for rounding is equal */
+    return bad;
 }
 
 /* p (a + b d + q p) + e for each class, with d = top - z and p = c exp(-d). */
@@ -198,9 +202,8 @@ INLINE void KIND(probability_gradient)(const REAL *z, int64_t classes, int64_t l
     double by_entropy = by * at[BY_ENTROPY * step], by_brier = 2 * by * at[BY_BRIER * step];
     double by_spread = by * at[BY_SPREAD * step], by_rival = by * at[BY_RIVAL * step];
     double confidence = at[CONFIDENCE * step], miss = at[MISS * step];
-    double mean = by_entropy == 0 ? 0 : at[ENTROPY * step] + log(confidence); /* of d */
-    double a = by_nll + by_spread - by_confidence * confidence - by_entropy * mean -
-               by_brier * (at[BRIER * step] - miss);
+    double a = by_nll + by_spread - by_confidence * confidence -
+               by_entropy * at[DISTANCE * step] - by_brier * (at[BRIER * step] - miss);
     if (rival >= 0)
         a -= by_rival * at[RIVAL * step];
     KIND(loss_slopes)(z, classes, z[predicted], confidence, a, by_entropy, by_brier,

@@ -16,6 +16,7 @@ enum {
     CORRECT = SUMMED,
     PREDICTED,    /* t */
     RIVAL_CLASS,  /* or -1 */
+    DISTANCE,     /* the mean of z_t - z under p */
     TOP,          /* z_t */
     RAMP,         /* the sum of max(0, z_t - margin - z) over the classes, */
     RAMP_SQUARES, /* and of its square, in which z_t is held */
@@ -80,12 +81,15 @@ INLINE void NAME(loss_finish_some)(const Block *b, int64_t first, int64_t rows)
     STORE_D(part[NLL], log_norm - own);
     STORE_D(part[MISS], miss * confidence);
     STORE_D(part[CONFIDENCE], confidence);
-    STORE_D(part[ENTROPY], log_norm + confidence * LOAD_D(part[ENTROPY]));
+    vd distance = confidence * LOAD_D(part[ENTROPY]);
+    STORE_D(part[ENTROPY], log_norm + distance);
     STORE_D(part[BRIER], (miss * miss + rest) * (confidence * confidence));
     STORE_D(part[SPREAD], log_norm + LOAD_D(part[SPREAD]));
     STORE_D(part[RIVAL], SELECT_D(alone, splat_d(0), rival));
     for (int c = 0; c < SUMMED; c++)
         memcpy(b->at + c * b->step + first, part[c], bytes);
+    STORE_D(part[0], distance);
+    memcpy(b->at + DISTANCE * b->step + first, part[0], bytes);
 }
 
 /* The first row with a column that is not finite, as huge logits may give; else -1. */

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from calibrant._core.checks import check_at_least, check_count, refuse
 from calibrant.losses._batch import Batch, check_batch
-from calibrant.losses._compiled import Curve, of_columns
+from calibrant.losses._compiled import CompiledLoss, of_columns
 from calibrant.losses._likelihood import ClassWeights, focal_power, negative_log, weighted
 from calibrant.losses._outputs import top
 from calibrant.losses._written import written
@@ -52,7 +52,7 @@ def adafocal(
         got = f"got {tuple(getattr(gamma, 'shape', ())) or gamma!r}"
         advice = "Pass gammas.of(logits, labels) of an AdaFocalGammas."
         raise refuse("gamma", f"must be a tensor of the shape {shape}", got, advice)
-    curve = Curve("adafocal", given=gamma)
+    curve = CompiledLoss("adafocal", given=gamma)
     value = of_columns(curve, lambda: _adafocal(batch, gamma), batch)
     return weighted(value, batch, class_weights)
 

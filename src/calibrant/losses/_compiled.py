@@ -9,29 +9,29 @@ batch that saves passes over memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from calibrant._core.arrays import over_chunks
 from calibrant._core.compiled import compiled_rows
 from calibrant.losses._batch import MIN_DIMENSIONS, Batch
 
-BLOCK_WIDTH = 23  # columns of a block
+BLOCK_WIDTH = 24  # columns of a block
 # Which of them a loss takes beside those of the label and the top class: added up, or RAMPS alone.
 RIVALS, ENTROPIES, BRIERS, SPREADS, RAMPS = 1, 2, 4, 8, 16
 PARALLEL_ELEMENTS = 100_000  # from here on threads pay
 TYPES = (torch.float32, torch.float64)
 PLAIN = (Tensor, torch.nn.Parameter)
 
-Reference: TypeAlias = Callable[[], Tensor]
+Formula: TypeAlias = Callable[[], Tensor]
 
 
-class Curve(NamedTuple):
+class CompiledLoss(NamedTuple):
     """A loss of the kernels with its options, which they call a, b and c.
 
     ``wanted`` are its columns, RAMPS with their ``margin``. ``given`` is one number per sample.
@@ -48,7 +48,7 @@ class Curve(NamedTuple):
     of_batch: bool = False
 
 
-def of_columns(curve: Curve, reference: Reference, batch: Batch) -> Tensor:
+def of_columns(curve: CompiledLoss, reference: Formula, batch: Batch) -> Tensor:
     """A loss of the batch as a curve of its columns, where the compiled kernels serve.
 
     ``reference()`` is the same loss in PyTorch's operations. It serves on other devices, for
@@ -56,22 +56,16 @@ def of_columns(curve: Curve, reference: Reference, batch: Batch) -> Tensor:
     labels out of range, without the extension, and for second derivatives.
     """
     if serves(curve, batch):
-        try:
+        # Transforms of torch.func and forward mode refuse the node, the kernels other values.
+        with suppress(RuntimeError, ValueError):
             value: Tensor = _OfColumns.apply(  # type: ignore[no-untyped-call]
                 batch.logits, batch, curve, reference
             )
-        except (_NotFiniteError, ValueError):
-            pass
-        else:
             return value
     return reference()
 
 
-class _NotFiniteError(Exception):
-    """A logit is not finite, or a column is not."""
-
-
-def serves(curve: Curve, batch: Batch) -> bool:
+def serves(curve: CompiledLoss, batch: Batch) -> bool:
     """Whether the kernels take a batch: hard labels and dense rows of plain tensors on the CPU."""
     logits, labels, soft, _ = batch
     given = curve.given
@@ -85,22 +79,14 @@ def serves(curve: Curve, batch: Batch) -> bool:
         and labels.is_contiguous()
         and (given is None or (given.is_cpu and not given.requires_grad))
         and not is_traced()
-        and not is_transformed()
         and compiled_rows() is not None
     )
 
 
 def is_traced() -> bool:
     """Whether PyTorch makes a graph of what is called."""
-    return bool(torch.compiler.is_compiling() or torch.jit.is_tracing())
-
-
-def is_transformed() -> bool:
-    """Whether a transform of ``torch.func`` is at work, or differentiation in forward mode."""
-    return bool(
-        torch._C._are_functorch_transforms_active()  # type: ignore[attr-defined]
-        or forward_ad._current_level >= 0
-    )
+    tracing: bool = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
+    return tracing or torch.compiler.is_compiling()
 
 
 class _Rows(NamedTuple):
@@ -133,7 +119,7 @@ def _threaded(call: Callable[..., int], rows: _Rows, *more: NDArray[Any]) -> int
 class _OfColumns(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, logits: Tensor, batch: Batch, curve: Curve, reference: Reference
+        ctx: Any, logits: Tensor, batch: Batch, curve: CompiledLoss, reference: Formula
     ) -> Tensor:
         kernels: Any = compiled_rows()
         _, labels, _, valid = batch
@@ -148,7 +134,7 @@ class _OfColumns(torch.autograd.Function):
             more = None if given is None else given.to(logits.dtype).contiguous().numpy()
             bad = kernels.loss_value(*rows, name, a, b, c, more, marked, value, filled)
         if bad >= 0:
-            raise _NotFiniteError
+            raise ValueError
         ctx.save_for_backward(logits)  # it notices changes in place
         ctx.known = rows, reference
         return torch.from_numpy(value)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from calibrant.losses._batch import Batch, check_batch, counted, flat
-from calibrant.losses._compiled import Curve, of_columns
+from calibrant.losses._compiled import CompiledLoss, of_columns
 from calibrant.losses._outputs import top
 from calibrant.losses._ranks import sum_over_ranks
 
@@ -42,7 +42,7 @@ def dca(
     batch = check_batch(logits, labels, ignore_index)
     if gather:
         return _dca(batch, gather=True)
-    return of_columns(Curve("dca", of_batch=True), lambda: _dca(batch, gather=False), batch)
+    return of_columns(CompiledLoss("dca", of_batch=True), lambda: _dca(batch, gather=False), batch)
 
 
 def _dca(batch: Batch, *, gather: bool) -> Tensor:

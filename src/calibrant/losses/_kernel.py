@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calibrant._core.checks import check_at_least
 from calibrant.losses._batch import Batch, check_batch, counted
-from calibrant.losses._compiled import Curve, of_columns
+from calibrant.losses._compiled import CompiledLoss, of_columns
 from calibrant.losses._outputs import top_of_ranks
 from calibrant.losses._roots import root_of
 
@@ -64,7 +64,7 @@ def mmce(
     tensor(0.5000)
     """
     batch = check_batch(logits, labels, ignore_index)
-    return _penalty("mmce", _mmce, batch, width, root=root, gather=gather)
+    return _penalty("kernel_energy", _mmce, batch, width, root=root, gather=gather)
 
 
 def _mmce(batch: Batch, width: float, *, root: bool, gather: bool) -> Tensor:
@@ -108,7 +108,9 @@ def mmce_weighted(
     tensor(0.)
     """
     batch = check_batch(logits, labels, ignore_index)
-    return _penalty("mmce_weighted", _mmce_weighted, batch, width, root=root, gather=gather)
+    return _penalty(
+        "kernel_energy_weighted", _mmce_weighted, batch, width, root=root, gather=gather
+    )
 
 
 def _mmce_weighted(batch: Batch, width: float, *, root: bool, gather: bool) -> Tensor:
@@ -135,7 +137,7 @@ def _penalty(
     width = check_at_least("width", width, MIN_WIDTH, example=0.4)
     if gather:
         return reference(batch, width, root=root, gather=True)
-    curve = Curve(name, width, float(root), of_batch=True)
+    curve = CompiledLoss(name, width, float(root), of_batch=True)
     return of_columns(curve, lambda: reference(batch, width, root=root, gather=False), batch)
 
 

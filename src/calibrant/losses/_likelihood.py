@@ -21,7 +21,7 @@ from calibrant.losses._batch import (
     check_class_weights,
     counted,
 )
-from calibrant.losses._compiled import RIVALS, SPREADS, Curve, of_columns
+from calibrant.losses._compiled import RIVALS, SPREADS, CompiledLoss, of_columns
 
 # PyTorch ignores the label -100 by default; here only ignore_index does that.
 NO_LABEL = -(2**62)
@@ -106,7 +106,7 @@ def label_smoothing(
     weights = check_class_weights(class_weights, batch)
     epsilon = _check_epsilon(epsilon, spread, batch.num_classes)
     if weights is None:
-        curve = Curve("label_smoothing", epsilon, wanted=SPREADS)
+        curve = CompiledLoss("label_smoothing", epsilon, wanted=SPREADS)
         value = of_columns(curve, lambda: _smoothed(batch, None, epsilon), batch)
     else:
         value = _smoothed(batch, weights, epsilon)
@@ -176,7 +176,7 @@ def focal(
     gamma = check_at_least("gamma", gamma, 0, example=3)
     return _expected(
         lambda nll: focal_power(-torch.expm1(-nll), gamma) * nll,
-        Curve("focal", gamma),
+        CompiledLoss("focal", gamma),
         check_batch(logits, labels, ignore_index),
         class_weights,
     )
@@ -232,7 +232,7 @@ def sample_dependent_focal(
         weight = torch.where(miss > 1 - threshold, focal_power(miss, low), focal_power(miss, high))
         return weight * nll
 
-    curve = Curve("sample_dependent_focal", low, high, threshold)
+    curve = CompiledLoss("sample_dependent_focal", low, high, threshold)
     return _expected(loss, curve, check_batch(logits, labels, ignore_index), class_weights)
 
 
@@ -268,7 +268,7 @@ def inverse_focal(
     gamma = check_at_least("gamma", gamma, 0, example=2)
     return _expected(
         lambda nll: (1 + (-nll).exp()) ** gamma * nll,
-        Curve("inverse_focal", gamma),
+        CompiledLoss("inverse_focal", gamma),
         check_batch(logits, labels, ignore_index),
         class_weights,
     )
@@ -307,7 +307,7 @@ def dual_focal(
     """
     gamma = check_at_least("gamma", gamma, 0, example=5)
     batch = check_batch(logits, labels, ignore_index)
-    curve = Curve("dual_focal", gamma, wanted=RIVALS)
+    curve = CompiledLoss("dual_focal", gamma, wanted=RIVALS)
     value = of_columns(curve, lambda: _dual_focal(batch, gamma), batch)
     return weighted(value, batch, class_weights)
 
@@ -341,7 +341,7 @@ def _largest_below_each(probs: Tensor) -> Tensor:
 
 
 def _expected(
-    loss: Callable[[Tensor], Tensor], curve: Curve, batch: Batch, class_weights: ClassWeights
+    loss: Callable[[Tensor], Tensor], curve: CompiledLoss, batch: Batch, class_weights: ClassWeights
 ) -> Tensor:
     """Mean of ``loss(-log p_k)`` over the target's classes, one value per sample."""
     value = of_columns(curve, lambda: loss(negative_log(batch)), batch)

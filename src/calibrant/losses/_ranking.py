@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from calibrant._core.checks import check_count, refuse
 from calibrant.losses._batch import Batch, check_batch, counted
-from calibrant.losses._compiled import Curve, of_columns
+from calibrant.losses._compiled import CompiledLoss, of_columns
 from calibrant.losses._outputs import top
 
 
@@ -94,7 +94,7 @@ def correctness_ranking(
         got = f"got {tuple(getattr(correctness, 'shape', ())) or correctness!r}"
         advice = "Pass history.rate(indices) of a CorrectnessHistory."
         raise refuse("correctness", f"must be a tensor of the shape {shape}", got, advice)
-    curve = Curve("correctness_ranking", given=correctness, of_batch=True)
+    curve = CompiledLoss("correctness_ranking", given=correctness, of_batch=True)
     return of_columns(curve, lambda: _ranking(batch, correctness), batch)
 
 

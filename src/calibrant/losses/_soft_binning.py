@@ -9,7 +9,7 @@ from torch import Tensor
 
 from calibrant._core.checks import check_bins, check_choice, check_norm, check_positive
 from calibrant.losses._batch import Batch, check_batch
-from calibrant.losses._compiled import Curve, of_columns
+from calibrant.losses._compiled import CompiledLoss, of_columns
 from calibrant.losses._outputs import top
 from calibrant.losses._ranks import sum_over_ranks
 from calibrant.losses._roots import root_of
@@ -77,7 +77,7 @@ def soft_binned_ece(
     if gather or form == "label":
         return _soft_binned(batch, bins, temperature, order, by_bin=form == "bin", gather=gather)
     return of_columns(
-        Curve("soft_binned_ece", float(bins), temperature, order, of_batch=True),
+        CompiledLoss("soft_binned_ece", float(bins), temperature, order, of_batch=True),
         lambda: _soft_binned(batch, bins, temperature, order, by_bin=True, gather=False),
         batch,
     )

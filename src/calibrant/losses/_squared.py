@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calibrant._core.checks import check_at_least, check_choice
 from calibrant.losses._batch import Batch, check_batch, check_class_weights, sample_weights
-from calibrant.losses._compiled import BRIERS, Curve, of_columns
+from calibrant.losses._compiled import BRIERS, CompiledLoss, of_columns
 from calibrant.losses._likelihood import ClassWeights
 
 
@@ -44,7 +44,9 @@ def brier(
     tensor([0.5000])
     """
     batch = check_batch(logits, labels, ignore_index)
-    value = of_columns(Curve("brier", 1.0, wanted=BRIERS), lambda: _brier(batch), batch)
+    value = of_columns(
+        CompiledLoss("squared_gap", 1.0, wanted=BRIERS), lambda: _brier(batch), batch
+    )
     return _times_weight(value, batch, class_weights)
 
 
@@ -95,7 +97,7 @@ def squared_error(
     batch = check_batch(logits, labels, ignore_index)
     if on == "probabilities":
         classes = batch.num_classes
-        curve = Curve("brier", 1 / classes, wanted=BRIERS)
+        curve = CompiledLoss("squared_gap", 1 / classes, wanted=BRIERS)
         value = of_columns(curve, lambda: _brier(batch) / classes, batch)
     else:
         scale = check_at_least("scale", scale, 0, example=1)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from calibrant.losses._batch import Batch, check_batch
-from calibrant.losses._compiled import Curve, of_columns
+from calibrant.losses._compiled import CompiledLoss, of_columns
 from calibrant.losses._outputs import top_of_ranks
 
 # The variance of the mean over the other samples needs two of them.
@@ -50,7 +50,7 @@ def esd(
     batch = check_batch(logits, labels, ignore_index)
     if gather:
         return _esd(batch, gather=True)
-    curve = Curve("esd", float(MIN_SAMPLES), of_batch=True)
+    curve = CompiledLoss("esd", float(MIN_SAMPLES), of_batch=True)
     return of_columns(curve, lambda: _esd(batch, gather=False), batch)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calibrant._core.checks import check_at_least, check_fraction, check_positive
 from calibrant.losses._batch import check_batch, counted
-from calibrant.losses._compiled import ENTROPIES, Curve, of_columns
+from calibrant.losses._compiled import ENTROPIES, CompiledLoss, of_columns
 from calibrant.losses._outputs import Top, of_confidence_and_entropy
 from calibrant.losses._ranks import sum_over_ranks
 
@@ -87,7 +87,9 @@ def avuc(
     batch = check_batch(logits, labels, ignore_index)
     if gather:
         return of_confidence_and_entropy(curve, batch, gather=True)
-    compiled = Curve("avuc", threshold, float(stop_gradient), wanted=ENTROPIES, of_batch=True)
+    compiled = CompiledLoss(
+        "avuc", threshold, float(stop_gradient), wanted=ENTROPIES, of_batch=True
+    )
     reference = partial(of_confidence_and_entropy, curve, batch, gather=False)
     return of_columns(compiled, reference, batch)
 
@@ -156,7 +158,9 @@ def soft_avuc(
     if gather:
         return of_confidence_and_entropy(curve, batch, gather=True)
     odds = math.log(kappa / (1 - kappa))
-    compiled = Curve("soft_avuc", odds, temperature, largest, wanted=ENTROPIES, of_batch=True)
+    compiled = CompiledLoss(
+        "soft_avuc", odds, temperature, largest, wanted=ENTROPIES, of_batch=True
+    )
     reference = partial(of_confidence_and_entropy, curve, batch, gather=False)
     return of_columns(compiled, reference, batch)
 

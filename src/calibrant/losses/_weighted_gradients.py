@@ -8,7 +8,7 @@ from torch import Tensor
 
 from calibrant._core.checks import check_at_least, check_norm
 from calibrant.losses._batch import Batch, check_batch
-from calibrant.losses._compiled import BRIERS, Curve, of_columns
+from calibrant.losses._compiled import BRIERS, CompiledLoss, of_columns
 from calibrant.losses._likelihood import ClassWeights, weighted
 
 EUCLIDEAN = 2
@@ -53,7 +53,7 @@ def bsce_gra(
     order = check_norm(norm, name="norm")
     batch = check_batch(logits, labels, ignore_index)
     if order == EUCLIDEAN:
-        curve = Curve("bsce_gra", gamma, wanted=BRIERS)
+        curve = CompiledLoss("bsce_gra", gamma, wanted=BRIERS)
         value = of_columns(curve, lambda: _bsce_gra(batch, gamma, order), batch)
     else:
         value = _bsce_gra(batch, gamma, order)
@@ -69,7 +69,7 @@ def _bsce_gra(batch: Batch, gamma: float, order: float) -> Tensor:
         else:
             chosen = batch.labels.unsqueeze(1)
             gap.scatter_add_(1, chosen, gap.new_full(chosen.shape, -1))
-        weight = torch.linalg.vector_norm(gap, order, 1) ** gamma
+        weight: Tensor = torch.linalg.vector_norm(gap, order, 1) ** gamma
     if batch.soft:
         return -log_p * weight.unsqueeze(1)
     return -log_p.gather(1, chosen).squeeze(1) * weight
