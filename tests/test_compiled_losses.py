@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -196,6 +197,57 @@ def test_values_are_the_users_own(name: str, options: dict[str, Any]) -> None:
     weights = torch.linspace(-1, 2, got.numel(), dtype=z.dtype).view_as(got) if got.ndim else 1
     (gradient,) = torch.autograd.grad((got * weights).sum(), z)
     torch.testing.assert_close(gradient, want, rtol=0, atol=0)
+
+
+BAD_ARGUMENTS: list[dict[int, Any]] = [
+    {0: np.zeros((4, 3), np.float16)},
+    {0: np.zeros((3, 4), np.float32).T},
+    {1: np.array([0, 1, 2, 3])},
+    {1: np.array([0, 1, -1, 0])},
+    {1: None},
+    {2: np.zeros((2, 4))},
+    {2: np.zeros((_compiled.BLOCK_WIDTH, 3))},
+    {2: np.zeros((_compiled.BLOCK_WIDTH, 4), np.float32)},
+    {5: "no loss"},
+    {5: "adafocal"},
+    {9: np.zeros(3, np.float32)},
+    {10: np.zeros(4)},
+    {11: np.zeros(3, np.float32)},
+    {11: np.zeros((), np.float32)},
+    {11: np.zeros(4, np.int32)},
+]
+
+
+@pytest.mark.parametrize("changed", BAD_ARGUMENTS)
+def test_kernels_check_what_they_get(changed: dict[int, Any]) -> None:
+    kernels: Any = compiled_rows()
+    block = np.zeros((_compiled.BLOCK_WIDTH, 4))
+    z, y, out = np.zeros((4, 3), np.float32), np.array([0, 1, 2, 0]), np.zeros(4, np.float32)
+    given = [z, y, block, 0, 0.0, "focal", 3.0, 0.0, 0.0, None, None, out, False]
+    assert kernels.loss_value(*given) == -1
+    for place, wrong in changed.items():
+        given[place] = wrong
+    with pytest.raises((ValueError, TypeError)):
+        kernels.loss_value(*given)
+
+
+def test_gradients_check_their_block() -> None:
+    kernels: Any = compiled_rows()
+    block = np.zeros((_compiled.BLOCK_WIDTH, 4))
+    z, y, by = np.zeros((4, 3), np.float32), np.array([0, 1, 2, 0]), np.ones(4, np.float32)
+    kernels.loss_gradient(z, y, block, 0, 0.0, by, np.empty_like(z))
+    for wrong in (by[:3], by.astype(np.float64), np.ones((4, 1), np.float32)):
+        with pytest.raises(ValueError, match="by_value"):
+            kernels.loss_gradient(z, y, block, 0, 0.0, wrong, np.empty_like(z))
+    for wrong in (z[:3], z.astype(np.float64), np.zeros((3, 4), np.float32).T):
+        with pytest.raises(ValueError, match="out"):
+            kernels.loss_gradient(z, y, block, 0, 0.0, by, wrong)
+    for column in (8, 9):
+        for wrong in (3.0, -2.0, np.nan):
+            bad = block.copy()
+            bad[column, 2] = wrong
+            with pytest.raises(ValueError, match="classes"):
+                kernels.loss_gradient(z, y, bad, 0, 0.0, by, np.empty_like(z))
 
 
 @every
