@@ -26,6 +26,10 @@ PARTS = (
     "slabs",
     "affine",
     "fits",
+    "losses",
+    "loss_rows",
+    "curves",
+    "objectives",
 )
 
 

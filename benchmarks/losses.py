@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -77,8 +76,8 @@ def contestants(num_samples: int, num_classes: int, repeats: int) -> dict[str, C
     return found
 
 
-def ratios() -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """The ratios at each size, and the numbers of kernels that explain those of small batches."""
+def ratios() -> list[tuple[str, ...]]:
+    """The ratios at each size."""
     columns = []
     for (n, k), repeats in SIZES.items():
         times = best(contestants(n, k, repeats), 25)
@@ -93,19 +92,18 @@ def ratios() -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
         targets = _targets(name, batch=batch) if name in LOSSES else ()
         kept = [met(one, target) for one, target in zip(measured, targets, strict=False)]
         rows.append((label, *measured, ", ".join(targets), ", ".join(kept)))
-    return rows, kernels(columns[0])
+    return rows
 
 
-def kernels(small: dict[str, float]) -> list[tuple[str, ...]]:
-    """How many kernels the losses take at the smallest size, and what one of them costs there."""
+def kernels() -> list[tuple[str, ...]]:
+    """How many of PyTorch's kernels the losses take; our own calls are not counted."""
     counts = {name: kernels_of(step) for name, step in contestants(*min(SIZES), 1).items()}
     least = counts.pop(FLOOR)
-    slope = np.polyfit([counts[name] for name in small], list(small.values()), 1)[0]
-    rows = [("kernels of `F.cross_entropy` and its gradient", str(least), "")]
+    rows = [("PyTorch's kernels of `F.cross_entropy` and its gradient", str(least), "")]
     for what, batch in (("per-sample losses", False), ("`F.cross_entropy` + a penalty", True)):
         some = [counts[name] for name, loss in LOSSES.items() if loss.per_sample != batch]
         rows.append((f"… of {what}", f"{min(some)} to {max(some)}", ""))
-    return [*rows, ("… another kernel at 128 × 10, against `F.cross_entropy`", f"{slope:.2f}", "")]
+    return rows
 
 
 def _targets(name: str, *, batch: bool) -> tuple[str, str]:
@@ -192,8 +190,8 @@ def memory() -> list[tuple[str, ...]]:
 
 def main() -> None:
     head = ["ratio to `F.cross_entropy`", "128 × 10", "4,096 × 1,000", "target", "met"]
-    measured, counted = ratios()
-    rest = table([*counted, *training_step(), *memory()])
+    measured = ratios()
+    rest = table([*kernels(), *training_step(), *memory()])
     text = "\n\n".join([machine(), markdown(head, measured), rest])
     fill(BENCHMARKS, "losses", text)
     print(text)

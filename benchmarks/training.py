@@ -93,7 +93,7 @@ def our_training(name: str, data: Dataset) -> float:
 
 def our_evaluation(name: str, data: Dataset) -> float:
     settings = {"model": name, "model_options": {}, "precision": choose_precision("auto", "cpu")}
-    net = network_for(data, settings, "cpu")
+    net = network_for(data, settings, "cpu").eval()
     inputs = Inputs(data, np.arange(COUNT), "cpu")
     start = time.perf_counter()
     forward(net, inputs, "test", np.arange(COUNT), Processes(), settings)

@@ -336,6 +336,7 @@ static inline int bits_of_lanes(const int32_t *lanes, int64_t any)
 #include "_rows_sweeps.h"
 #include "_rows_few.h"
 #include "_rows_affine.h"
+#include "_rows_losses.h"
 #include "_rows_streams.h"
 #include "_rows_tilts.h"
 #include "_rows_tables.h"
@@ -382,6 +383,7 @@ static const int32_t CHOSEN[16][8] = {
 #include "_rows_sweeps.h"
 #include "_rows_few.h"
 #include "_rows_affine.h"
+#include "_rows_losses.h"
 #include "_rows_streams.h"
 #include "_rows_tilts.h"
 #include "_rows_tables.h"
@@ -418,6 +420,7 @@ static const int32_t CHOSEN[16][8] = {
 #include "_rows_sweeps.h"
 #include "_rows_few.h"
 #include "_rows_affine.h"
+#include "_rows_losses.h"
 #include "_rows_streams.h"
 #include "_rows_tilts.h"
 #include "_rows_tables.h"
@@ -994,6 +997,8 @@ static PyObject *rows_width_bins(PyObject *self, PyObject *args)
 #include "_rows_clusters.h"
 #include "_rows_slabs.h"
 #include "_rows_fits.h"
+#include "_rows_curves.h"
+#include "_rows_objectives.h"
 
 static const char *const LEVELS[] = {"baseline", "avx2", "avx512"};
 
@@ -1033,6 +1038,9 @@ static PyMethodDef methods[] = {
     {"add_by_cluster", rows_add_by_cluster, METH_VARARGS, add_by_cluster_doc},
     {"affine", rows_affine, METH_VARARGS, affine_doc},
     {"affine_losses", rows_affine_losses, METH_VARARGS, affine_losses_doc},
+    {"loss_columns", rows_loss_columns, METH_VARARGS, loss_columns_doc},
+    {"loss_value", rows_loss_value, METH_VARARGS, loss_value_doc},
+    {"loss_gradient", rows_loss_gradient, METH_VARARGS, loss_gradient_doc},
     {"exact_sum", rows_exact_sum, METH_VARARGS, exact_sum_doc},
     {"draw_labels", rows_draw_labels, METH_VARARGS, draw_labels_doc},
     {"rank_sums", rows_rank_sums, METH_VARARGS, rank_sums_doc},

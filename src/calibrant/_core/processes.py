@@ -44,7 +44,7 @@ class Worker:
         self.started = False
         self._ours, theirs = multiprocessing.Pipe()
         try:
-            self._process = _context(preload).Process(target=_serve, args=(theirs, prepare))
+            self._process = fork_server(preload).Process(target=_serve, args=(theirs, prepare))
             self._process.start()
         finally:
             theirs.close()
@@ -113,11 +113,12 @@ def crew() -> Iterator[list[Worker]]:
             worker.kill()
 
 
-def _context(preload: str) -> Any:
-    """The fork server, which has loaded a module already and which ignores Ctrl-C from its start.
+def fork_server(preload: str) -> Any:
+    """The server that workers are forked from, started if need be; it ignores Ctrl-C.
 
-    With the usual handler a Ctrl-C while it loads leaves half a module there, and every worker
-    gets that.
+    It loads the module at once and the caller does not wait: who calls this early has the first
+    worker early. With the usual handler a Ctrl-C while it loads leaves half a module there, and
+    every worker gets that.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([preload])

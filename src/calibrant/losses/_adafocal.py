@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._core.checks import check_at_least, check_count, refuse
-from calibrant.losses._batch import check_batch
+from calibrant.losses._batch import Batch, check_batch
+from calibrant.losses._compiled import CompiledLoss, of_columns
 from calibrant.losses._likelihood import ClassWeights, focal_power, negative_log, weighted
 from calibrant.losses._outputs import top
 from calibrant.losses._written import written
@@ -51,6 +52,12 @@ def adafocal(
         got = f"got {tuple(getattr(gamma, 'shape', ())) or gamma!r}"
         advice = "Pass gammas.of(logits, labels) of an AdaFocalGammas."
         raise refuse("gamma", f"must be a tensor of the shape {shape}", got, advice)
+    curve = CompiledLoss("adafocal", given=gamma)
+    value = of_columns(curve, lambda: _adafocal(batch, gamma), batch)
+    return weighted(value, batch, class_weights)
+
+
+def _adafocal(batch: Batch, gamma: Tensor) -> Tensor:
     exponent = gamma.to(batch.logits.dtype)
     if batch.soft:
         exponent = exponent.unsqueeze(1)
@@ -62,8 +69,7 @@ def adafocal(
         rise = exponent * focal_power(base, exponent.abs() - 1)
         return weight * nll, torch.addcmul(weight, rise, (1 + surplus) * nll)
 
-    value = written(curve, torch.mul, negative_log(batch), exponent)
-    return weighted(value, batch, class_weights)
+    return written(curve, torch.mul, negative_log(batch), exponent)
 
 
 class AdaFocalGammas(nn.Module):
@@ -126,7 +132,7 @@ class AdaFocalGammas(nn.Module):
     @torch.no_grad()
     def update(self, logits: Tensor, labels: Tensor) -> None:
         """Adapt to held-out samples: logits (N, K) and their labels."""
-        c, a, _ = top(logits, labels, None)
+        c, a, _ = top(check_batch(logits, labels))
         c, order = c.sort()
         parts = torch.tensor_split(torch.arange(len(c), device=c.device), len(self.gammas))
         middle = [part for part in parts if len(part)]

@@ -44,6 +44,8 @@ class Batch(NamedTuple):
 
 def check_batch(logits: Tensor, labels: Tensor, ignore_index: int | None = None) -> Batch:
     """Check shapes and types, widen half precision, and mark the samples to ignore."""
+    if ignore_index is None and _is_usual(logits, labels):
+        return Batch(logits, labels, False, None)  # noqa: FBT003
     check_logits(logits)
     if logits.dtype in (torch.bfloat16, torch.float16):
         logits = logits.float()
@@ -56,6 +58,20 @@ def check_batch(logits: Tensor, labels: Tensor, ignore_index: int | None = None)
         return Batch(logits, labels, False, None)  # noqa: FBT003
     valid = labels != ignore_index
     return Batch(logits, labels.where(valid, 0), False, valid)  # noqa: FBT003
+
+
+def _is_usual(logits: Tensor, labels: Tensor) -> bool:
+    """Whether the checks would pass and change nothing; they take longer."""
+    if type(logits) is not Tensor or type(labels) is not Tensor:
+        return False
+    size = logits.shape
+    return (
+        logits.dtype is torch.float32
+        and labels.dtype is torch.int64
+        and len(size) == MIN_DIMENSIONS
+        and size[1] >= MIN_CLASSES
+        and labels.shape == size[:1]
+    )
 
 
 _LABEL_ADVICE = "Pass class indices (N,) or target probabilities (N, K)."

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from calibrant.losses._batch import check_batch, counted, flat
+from calibrant.losses._batch import Batch, check_batch, counted, flat
+from calibrant.losses._compiled import CompiledLoss, of_columns
 from calibrant.losses._outputs import top
 from calibrant.losses._ranks import sum_over_ranks
 
@@ -38,7 +39,14 @@ def dca(
     >>> dca(torch.tensor([[0.0, 0.0]]), torch.tensor([0]))
     tensor(0.5000)
     """
-    c, a, valid = top(logits, labels, ignore_index)
+    batch = check_batch(logits, labels, ignore_index)
+    if gather:
+        return _dca(batch, gather=True)
+    return of_columns(CompiledLoss("dca", of_batch=True), lambda: _dca(batch, gather=False), batch)
+
+
+def _dca(batch: Batch, *, gather: bool) -> Tensor:
+    c, a, valid = top(batch)
     gap = counted(a - c, valid)
     return _mean_gap(gap.sum(), gap, valid, gather=gather)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from calibrant._core.checks import check_at_least
-from calibrant.losses._batch import counted
+from calibrant.losses._batch import Batch, check_batch, counted
+from calibrant.losses._compiled import CompiledLoss, of_columns
 from calibrant.losses._outputs import top_of_ranks
 from calibrant.losses._roots import root_of
 
@@ -61,7 +63,12 @@ def mmce(
     >>> mmce(torch.tensor([[0.0, 0.0]]), torch.tensor([0]))
     tensor(0.5000)
     """
-    c, a, valid = top_of_ranks(logits, labels, ignore_index, gather=gather)
+    batch = check_batch(logits, labels, ignore_index)
+    return _penalty("kernel_energy", _mmce, batch, width, root=root, gather=gather)
+
+
+def _mmce(batch: Batch, width: float, *, root: bool, gather: bool) -> Tensor:
+    c, a, valid = top_of_ranks(batch, gather=gather)
     count = c.numel() if valid is None else valid.sum().clamp_min(1)
     return _energy(counted(a - c, valid) / count, c, width, root=root)
 
@@ -100,7 +107,14 @@ def mmce_weighted(
     >>> mmce_weighted(torch.tensor([[0.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 1]))
     tensor(0.)
     """
-    c, a, valid = top_of_ranks(logits, labels, ignore_index, gather=gather)
+    batch = check_batch(logits, labels, ignore_index)
+    return _penalty(
+        "kernel_energy_weighted", _mmce_weighted, batch, width, root=root, gather=gather
+    )
+
+
+def _mmce_weighted(batch: Batch, width: float, *, root: bool, gather: bool) -> Tensor:
+    c, a, valid = top_of_ranks(batch, gather=gather)
     right, wrong = counted(a, valid), counted(1 - a, valid)
     right = right / _at_least_some(right.sum())
     wrong = wrong / _at_least_some(wrong.sum())
@@ -111,8 +125,23 @@ def _at_least_some(total: Tensor) -> Tensor:
     return total.where(total > 0, 1)
 
 
-def _energy(residual: Tensor, confidence: Tensor, width: float, *, root: bool) -> Tensor:
+def _penalty(
+    name: str,
+    reference: Callable[..., Tensor],
+    batch: Batch,
+    width: float,
+    *,
+    root: bool,
+    gather: bool,
+) -> Tensor:
     width = check_at_least("width", width, MIN_WIDTH, example=0.4)
+    if gather:
+        return reference(batch, width, root=root, gather=True)
+    curve = CompiledLoss(name, width, float(root), of_batch=True)
+    return of_columns(curve, lambda: reference(batch, width, root=root, gather=False), batch)
+
+
+def _energy(residual: Tensor, confidence: Tensor, width: float, *, root: bool) -> Tensor:
     energy: Tensor = _KernelEnergy.apply(  # type: ignore[no-untyped-call]
         residual, confidence, width
     )

@@ -21,6 +21,7 @@ from calibrant.losses._batch import (
     check_class_weights,
     counted,
 )
+from calibrant.losses._compiled import RIVALS, SPREADS, CompiledLoss, of_columns
 
 # PyTorch ignores the label -100 by default; here only ignore_index does that.
 NO_LABEL = -(2**62)
@@ -59,7 +60,8 @@ def cross_entropy(
     >>> cross_entropy(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
     tensor([0.1269])
     """
-    return _expected(lambda nll: nll, logits, labels, class_weights, ignore_index)
+    batch = check_batch(logits, labels, ignore_index)
+    return weighted(negative_log(batch), batch, class_weights)
 
 
 def label_smoothing(
@@ -103,6 +105,15 @@ def label_smoothing(
     batch = check_batch(logits, labels, ignore_index)
     weights = check_class_weights(class_weights, batch)
     epsilon = _check_epsilon(epsilon, spread, batch.num_classes)
+    if weights is None:
+        curve = CompiledLoss("label_smoothing", epsilon, wanted=SPREADS)
+        value = of_columns(curve, lambda: _smoothed(batch, None, epsilon), batch)
+    else:
+        value = _smoothed(batch, weights, epsilon)
+    return counted(value, batch.valid)
+
+
+def _smoothed(batch: Batch, weights: Tensor | None, epsilon: float) -> Tensor:
     # PyTorch's own smoothing is "all", fused with the cross-entropy; it must not be negative.
     value = F.cross_entropy(
         batch.logits,
@@ -117,7 +128,7 @@ def label_smoothing(
         if weights is not None:
             log_p = log_p * along_classes(weights, log_p)
         value = (1 - epsilon) * value - epsilon * log_p.mean(1)
-    return counted(value, batch.valid)
+    return value
 
 
 def _check_epsilon(epsilon: float, spread: str, num_classes: int) -> float:
@@ -165,10 +176,9 @@ def focal(
     gamma = check_at_least("gamma", gamma, 0, example=3)
     return _expected(
         lambda nll: focal_power(-torch.expm1(-nll), gamma) * nll,
-        logits,
-        labels,
+        CompiledLoss("focal", gamma),
+        check_batch(logits, labels, ignore_index),
         class_weights,
-        ignore_index,
     )
 
 
@@ -222,7 +232,8 @@ def sample_dependent_focal(
         weight = torch.where(miss > 1 - threshold, focal_power(miss, low), focal_power(miss, high))
         return weight * nll
 
-    return _expected(loss, logits, labels, class_weights, ignore_index)
+    curve = CompiledLoss("sample_dependent_focal", low, high, threshold)
+    return _expected(loss, curve, check_batch(logits, labels, ignore_index), class_weights)
 
 
 def inverse_focal(
@@ -257,10 +268,9 @@ def inverse_focal(
     gamma = check_at_least("gamma", gamma, 0, example=2)
     return _expected(
         lambda nll: (1 + (-nll).exp()) ** gamma * nll,
-        logits,
-        labels,
+        CompiledLoss("inverse_focal", gamma),
+        check_batch(logits, labels, ignore_index),
         class_weights,
-        ignore_index,
     )
 
 
@@ -297,13 +307,18 @@ def dual_focal(
     """
     gamma = check_at_least("gamma", gamma, 0, example=5)
     batch = check_batch(logits, labels, ignore_index)
+    curve = CompiledLoss("dual_focal", gamma, wanted=RIVALS)
+    value = of_columns(curve, lambda: _dual_focal(batch, gamma), batch)
+    return weighted(value, batch, class_weights)
+
+
+def _dual_focal(batch: Batch, gamma: float) -> Tensor:
     log_p = F.log_softmax(batch.logits, 1)
     if batch.soft:
         rival = _largest_below_each(log_p.exp())
     else:
         log_p, rival = _true_and_rival(log_p, batch.labels.unsqueeze(1))
-    value = focal_power(rival - torch.expm1(log_p), gamma) * -log_p
-    return weighted(value, batch, class_weights)
+    return focal_power(rival - torch.expm1(log_p), gamma) * -log_p
 
 
 def _true_and_rival(log_p: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -326,15 +341,11 @@ def _largest_below_each(probs: Tensor) -> Tensor:
 
 
 def _expected(
-    loss: Callable[[Tensor], Tensor],
-    logits: Tensor,
-    labels: Tensor,
-    class_weights: ClassWeights,
-    ignore_index: int | None,
+    loss: Callable[[Tensor], Tensor], curve: CompiledLoss, batch: Batch, class_weights: ClassWeights
 ) -> Tensor:
     """Mean of ``loss(-log p_k)`` over the target's classes, one value per sample."""
-    batch = check_batch(logits, labels, ignore_index)
-    return weighted(loss(negative_log(batch)), batch, class_weights)
+    value = of_columns(curve, lambda: loss(negative_log(batch)), batch)
+    return weighted(value, batch, class_weights)
 
 
 def negative_log(batch: Batch) -> Tensor:
@@ -347,6 +358,8 @@ def negative_log(batch: Batch) -> Tensor:
 
 def weighted(values: Tensor, batch: Batch, class_weights: ClassWeights) -> Tensor:
     """Weigh values of the true class (N, …), or of each class (N, K, …) for soft targets."""
+    if class_weights is None and not batch.soft:
+        return counted(values, batch.valid)
     weights = check_class_weights(class_weights, batch)
     if batch.soft:
         if weights is not None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from calibrant.losses._batch import Batch, check_batch
+from calibrant.losses._batch import Batch
 from calibrant.losses._ranks import join_ranks, sum_over_ranks
 from calibrant.losses._written import written
 
@@ -25,16 +25,15 @@ class Top(NamedTuple):
     valid: Tensor | None
 
 
-def top(logits: Tensor, labels: Tensor, ignore_index: int | None) -> Top:
+def top(batch: Batch) -> Top:
     """Confidence and correctness; equal logits predict the first of them."""
-    batch = check_batch(logits, labels, ignore_index)
     confidence, predicted = batch.logits.softmax(1).max(1)
     return _top(confidence, predicted, batch)
 
 
-def top_of_ranks(logits: Tensor, labels: Tensor, ignore_index: int | None, *, gather: bool) -> Top:
+def top_of_ranks(batch: Batch, *, gather: bool) -> Top:
     """The same; with ``gather``, of the batches of all ranks as one."""
-    c, a, valid = top(logits, labels, ignore_index)
+    c, a, valid = top(batch)
     if gather:
         c, a = join_ranks(c), join_ranks(a)
         valid = None if valid is None else join_ranks(valid.to(c.dtype)) > 0

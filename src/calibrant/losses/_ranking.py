@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._core.checks import check_count, refuse
-from calibrant.losses._batch import counted
+from calibrant.losses._batch import Batch, check_batch, counted
+from calibrant.losses._compiled import CompiledLoss, of_columns
 from calibrant.losses._outputs import top
 
 
@@ -43,7 +44,7 @@ class CorrectnessHistory(nn.Module):
     @torch.no_grad()
     def update(self, indices: Tensor, logits: Tensor, labels: Tensor) -> None:
         """Count whether the samples ``indices`` are right in ``logits``."""
-        correct = top(logits, labels, None).correct.to(self.right)
+        correct = top(check_batch(logits, labels)).correct.to(self.right)
         self.right.index_add_(0, indices, correct)
         self.seen.index_add_(0, indices, torch.ones_like(correct))
 
@@ -87,12 +88,18 @@ def correctness_ranking(
     >>> correctness_ranking(z, torch.tensor([0, 0]), correctness=torch.tensor([0.2, 0.8]))
     tensor(0.8583)
     """
-    c, _, valid = top(logits, labels, ignore_index)
+    batch = check_batch(logits, labels, ignore_index)
     shape = (logits.shape[0], *logits.shape[2:])
     if not isinstance(correctness, Tensor) or correctness.shape != shape:
         got = f"got {tuple(getattr(correctness, 'shape', ())) or correctness!r}"
         advice = "Pass history.rate(indices) of a CorrectnessHistory."
         raise refuse("correctness", f"must be a tensor of the shape {shape}", got, advice)
+    curve = CompiledLoss("correctness_ranking", given=correctness, of_batch=True)
+    return of_columns(curve, lambda: _ranking(batch, correctness), batch)
+
+
+def _ranking(batch: Batch, correctness: Tensor) -> Tensor:
+    c, _, valid = top(batch)
     rate = correctness.to(c.dtype).flatten()
     ahead = rate - rate.roll(-1)
     loss = (ahead.abs() - ahead.sign() * (c - c.roll(-1))).relu()

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from calibrant._core.checks import check_at_least, check_norm
 from calibrant.losses._batch import check_batch, counted
+from calibrant.losses._compiled import RAMPS, CompiledLoss, of_columns
 from calibrant.losses._outputs import negative_entropy_of
 from calibrant.losses._written import written
 
@@ -102,7 +103,11 @@ def margin_smoothing(
     margin = check_at_least("margin", margin, 0, example=10)
     batch = check_batch(logits, labels, ignore_index)
     z = batch.logits
-    return counted((z.max(1, keepdim=True).values - margin - z).relu().mean(1), batch.valid)
+    curve = CompiledLoss("margin_smoothing", 1 / batch.num_classes, wanted=RAMPS, margin=margin)
+    value = of_columns(
+        curve, lambda: (z.max(1, keepdim=True).values - margin - z).relu().mean(1), batch
+    )
+    return counted(value, batch.valid)
 
 
 def acls(
@@ -146,7 +151,12 @@ def acls(
     weak = check_at_least("other_weight", other_weight, 0, example=0.1)
     batch = check_batch(logits, labels, ignore_index)
     weak = weak / (batch.num_classes - 1)
+    curve = CompiledLoss("acls", strong, weak, margin, wanted=RAMPS, margin=margin)
+    value = of_columns(curve, lambda: _acls(batch.logits, margin, strong, weak), batch)
+    return counted(value, batch.valid)
 
+
+def _acls(logits: Tensor, margin: float, strong: float, weak: float) -> Tensor:
     def value(logits: Tensor) -> tuple[Tensor, ...]:
         largest, predicted = logits.max(1, keepdim=True)
         # The largest logit itself adds nothing to the sum: its distance is 0.
@@ -160,4 +170,4 @@ def acls(
         push = below * (-weak * by_value)
         return push.scatter_add_(1, predicted, strong * above * by_value)
 
-    return counted(written(value, gradient, batch.logits), batch.valid)
+    return written(value, gradient, logits)

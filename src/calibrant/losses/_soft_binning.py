@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from calibrant._core.checks import check_bins, check_choice, check_norm, check_positive
+from calibrant.losses._batch import Batch, check_batch
+from calibrant.losses._compiled import CompiledLoss, of_columns
 from calibrant.losses._outputs import top
 from calibrant.losses._ranks import sum_over_ranks
 from calibrant.losses._roots import root_of
@@ -70,14 +72,28 @@ def soft_binned_ece(
     check_choice("form", form, ("bin", "label"))
     order = check_norm(norm, most=100)
     temperature = check_positive("temperature", temperature, example=0.01)
-    c, a, valid = top(logits, labels, ignore_index)
-    u = soft_membership(c, check_bins(bins), temperature)
+    bins = check_bins(bins)
+    batch = check_batch(logits, labels, ignore_index)
+    if gather or form == "label":
+        return _soft_binned(batch, bins, temperature, order, by_bin=form == "bin", gather=gather)
+    return of_columns(
+        CompiledLoss("soft_binned_ece", float(bins), temperature, order, of_batch=True),
+        lambda: _soft_binned(batch, bins, temperature, order, by_bin=True, gather=False),
+        batch,
+    )
+
+
+def _soft_binned(
+    batch: Batch, bins: int, temperature: float, order: float, *, by_bin: bool, gather: bool
+) -> Tensor:
+    c, a, valid = top(batch)
+    u = soft_membership(c, bins, temperature)
     if valid is not None:
         u = u * valid.unsqueeze(1)
     total = sum_over_ranks if gather else _alone
     size = total(u.sum(0))
     safe_size = size.clamp_min(torch.finfo(u.dtype).tiny)  # an empty bin has the gap 0 / tiny
-    if form == "bin":
+    if by_bin:
         gap = total((u * (a - c).unsqueeze(1)).sum(0)) / safe_size
         error = (size * gap.abs() ** order).sum()
     else:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from calibrant._core.checks import check_at_least, check_choice
 from calibrant.losses._batch import Batch, check_batch, check_class_weights, sample_weights
+from calibrant.losses._compiled import BRIERS, CompiledLoss, of_columns
 from calibrant.losses._likelihood import ClassWeights
 
 
@@ -43,9 +44,15 @@ def brier(
     tensor([0.5000])
     """
     batch = check_batch(logits, labels, ignore_index)
+    value = of_columns(
+        CompiledLoss("squared_gap", 1.0, wanted=BRIERS), lambda: _brier(batch), batch
+    )
+    return _times_weight(value, batch, class_weights)
+
+
+def _brier(batch: Batch) -> Tensor:
     target = batch.labels if batch.soft else _one_hot(batch)
-    gaps = F.mse_loss(batch.logits.softmax(1), target, reduction="none")
-    return _times_weight(gaps.sum(1), batch, class_weights)
+    return F.mse_loss(batch.logits.softmax(1), target, reduction="none").sum(1)
 
 
 def squared_error(
@@ -87,21 +94,26 @@ def squared_error(
     tensor([1.])
     """
     check_choice("on", on, ("probabilities", "logits"))
-    if on == "probabilities":
-        value = brier(logits, labels, class_weights=class_weights, ignore_index=ignore_index)
-        return value / logits.shape[1]
-    scale = check_at_least("scale", scale, 0, example=1)
-    target = check_at_least("target", target, 0, example=1)
     batch = check_batch(logits, labels, ignore_index)
+    if on == "probabilities":
+        classes = batch.num_classes
+        curve = CompiledLoss("squared_gap", 1 / classes, wanted=BRIERS)
+        value = of_columns(curve, lambda: _brier(batch) / classes, batch)
+    else:
+        scale = check_at_least("scale", scale, 0, example=1)
+        target = check_at_least("target", target, 0, example=1)
+        value = _of_logits(batch, scale, target)
+    return _times_weight(value, batch, class_weights)
+
+
+def _of_logits(batch: Batch, scale: float, target: float) -> Tensor:
     z = batch.logits
     if batch.soft:
         t = batch.labels
-        value = (scale * t * (z - target).square() + (1 - t) * z.square()).mean(1)
-    else:
-        true = z.gather(1, batch.labels.unsqueeze(1)).squeeze(1)
-        others = z.square().sum(1) - true.square()
-        value = (scale * (true - target).square() + others) / batch.num_classes
-    return _times_weight(value, batch, class_weights)
+        return (scale * t * (z - target).square() + (1 - t) * z.square()).mean(1)
+    true = z.gather(1, batch.labels.unsqueeze(1)).squeeze(1)
+    others = z.square().sum(1) - true.square()
+    return (scale * (true - target).square() + others) / batch.num_classes
 
 
 def _one_hot(batch: Batch) -> Tensor:

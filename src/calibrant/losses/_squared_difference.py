@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from calibrant.losses._batch import Batch, check_batch
+from calibrant.losses._compiled import CompiledLoss, of_columns
 from calibrant.losses._outputs import top_of_ranks
 
 # The variance of the mean over the other samples needs two of them.
@@ -45,7 +47,15 @@ def esd(
     >>> esd(torch.tensor([[2.0, 0.0], [0.0, 0.5], [1.0, 0.0]]), torch.tensor([0, 0, 0]))
     tensor(-0.0558)
     """
-    c, a, valid = top_of_ranks(logits, labels, ignore_index, gather=gather)
+    batch = check_batch(logits, labels, ignore_index)
+    if gather:
+        return _esd(batch, gather=True)
+    curve = CompiledLoss("esd", float(MIN_SAMPLES), of_batch=True)
+    return of_columns(curve, lambda: _esd(batch, gather=False), batch)
+
+
+def _esd(batch: Batch, *, gather: bool) -> Tensor:
+    c, a, valid = top_of_ranks(batch, gather=gather)
     counts = torch.ones_like(c) if valid is None else valid.to(c.dtype)
     residual = (a - c) * counts
     n = counts.sum()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from calibrant._core.checks import check_at_least, check_fraction, check_positive
 from calibrant.losses._batch import check_batch, counted
+from calibrant.losses._compiled import ENTROPIES, CompiledLoss, of_columns
 from calibrant.losses._outputs import Top, of_confidence_and_entropy
 from calibrant.losses._ranks import sum_over_ranks
 
@@ -83,7 +85,13 @@ def avuc(
         return value, by_confidence, rise * by_weight.where(unsure, -by_weight)
 
     batch = check_batch(logits, labels, ignore_index)
-    return of_confidence_and_entropy(curve, batch, gather=gather)
+    if gather:
+        return of_confidence_and_entropy(curve, batch, gather=True)
+    compiled = CompiledLoss(
+        "avuc", threshold, float(stop_gradient), wanted=ENTROPIES, of_batch=True
+    )
+    reference = partial(of_confidence_and_entropy, curve, batch, gather=False)
+    return of_columns(compiled, reference, batch)
 
 
 def soft_avuc(
@@ -125,6 +133,8 @@ def soft_avuc(
     >>> soft_avuc(z, torch.tensor([0, 0]))
     tensor(0.2112)
     """
+    kappa = check_fraction("kappa", kappa, example=0.5)
+    temperature = check_positive("temperature", temperature, example=1.0)
     batch = check_batch(logits, labels, ignore_index)
     largest = math.log(batch.num_classes)
 
@@ -145,7 +155,14 @@ def soft_avuc(
         by_uncertain = by_good.lerp(by_bad, a) * (rise * tanh + t * bend)
         return value, None, counted(by_uncertain - by_certain, valid)
 
-    return of_confidence_and_entropy(curve, batch, gather=gather)
+    if gather:
+        return of_confidence_and_entropy(curve, batch, gather=True)
+    odds = math.log(kappa / (1 - kappa))
+    compiled = CompiledLoss(
+        "soft_avuc", odds, temperature, largest, wanted=ENTROPIES, of_batch=True
+    )
+    reference = partial(of_confidence_and_entropy, curve, batch, gather=False)
+    return of_columns(compiled, reference, batch)
 
 
 def soft_uncertainty(entropy: Tensor, kappa: float, temperature: float) -> Tensor:

@@ -7,8 +7,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from calibrant._core.checks import check_at_least, check_norm
-from calibrant.losses._batch import check_batch
+from calibrant.losses._batch import Batch, check_batch
+from calibrant.losses._compiled import BRIERS, CompiledLoss, of_columns
 from calibrant.losses._likelihood import ClassWeights, weighted
+
+EUCLIDEAN = 2
 
 
 def bsce_gra(
@@ -49,6 +52,15 @@ def bsce_gra(
     gamma = check_at_least("gamma", gamma, 0, example=2)
     order = check_norm(norm, name="norm")
     batch = check_batch(logits, labels, ignore_index)
+    if order == EUCLIDEAN:
+        curve = CompiledLoss("bsce_gra", gamma, wanted=BRIERS)
+        value = of_columns(curve, lambda: _bsce_gra(batch, gamma, order), batch)
+    else:
+        value = _bsce_gra(batch, gamma, order)
+    return weighted(value, batch, class_weights)
+
+
+def _bsce_gra(batch: Batch, gamma: float, order: float) -> Tensor:
     log_p = F.log_softmax(batch.logits, 1)
     with torch.no_grad():
         gap = log_p.exp()
@@ -57,7 +69,7 @@ def bsce_gra(
         else:
             chosen = batch.labels.unsqueeze(1)
             gap.scatter_add_(1, chosen, gap.new_full(chosen.shape, -1))
-        weight = torch.linalg.vector_norm(gap, order, 1) ** gamma
+        weight: Tensor = torch.linalg.vector_norm(gap, order, 1) ** gamma
     if batch.soft:
-        return weighted(-log_p * weight.unsqueeze(1), batch, class_weights)
-    return weighted(-log_p.gather(1, chosen).squeeze(1) * weight, batch, class_weights)
+        return -log_p * weight.unsqueeze(1)
+    return -log_p.gather(1, chosen).squeeze(1) * weight

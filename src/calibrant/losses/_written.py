@@ -7,10 +7,13 @@ arithmetic hardly anything; in a large one, automatic differentiation makes more
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
+
+from calibrant.losses._compiled import is_traced
 
 # From x: the value, then what its gradient is computed from.
 Valued: TypeAlias = Callable[[Tensor], tuple[Tensor, ...]]
@@ -23,10 +26,18 @@ def written(value: Valued, gradient: Gradient, x: Tensor, *others: Tensor) -> Te
 
     Both must consist of differentiable operations, of which second derivatives are made. Where
     one of the ``others``, which the value also depends on, needs a gradient, PyTorch derives all
-    gradients from ``value``. Transforms of ``torch.func`` refuse the node.
+    gradients from ``value``; and in transforms of ``torch.func``, which refuse the node.
     """
     if any(one.requires_grad for one in others):
         return value(x)[0]
+    if is_traced():
+        return _node(value, gradient, x)
+    with suppress(RuntimeError):
+        return _node(value, gradient, x)
+    return value(x)[0]
+
+
+def _node(value: Valued, gradient: Gradient, x: Tensor) -> Tensor:
     result: Tensor = _Written.apply(x, value, gradient)  # type: ignore[no-untyped-call]
     return result
 

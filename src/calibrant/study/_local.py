@@ -15,7 +15,7 @@ from pathlib import Path
 from calibrant._core.arrays import num_threads
 from calibrant._core.checks import CalibrationWarning, InputError, check_processes
 from calibrant._core.files import read_json, write_bytes
-from calibrant._core.processes import Worker, WorkerDied, answered, crew
+from calibrant._core.processes import Worker, WorkerDied, answered, crew, fork_server
 from calibrant.results import Store
 from calibrant.study._execute import StudyError, execute
 from calibrant.study._executors import Outcome
@@ -25,6 +25,7 @@ from calibrant.study._sharing import share, shared
 ATTEMPTS = 3
 PROBE_SECONDS = 1.0
 SIZE_FILE = "workers.json"
+PRELOAD = "calibrant.study._preload"
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,13 @@ class Local:
 
     def __post_init__(self) -> None:
         check_processes(workers=self.workers, threads=self.threads)
+
+    def begin(self) -> None:
+        """Start the process that workers are forked from; it loads PyTorch in the meantime.
+
+        Called while there is something else to do, it saves that time.
+        """
+        fork_server(PRELOAD)
 
     def work(
         self, runs: Sequence[Run], evaluation: Evaluation, store: Store
@@ -78,7 +86,7 @@ class Local:
 
 
 def _worker(threads: int) -> Worker:
-    return Worker("calibrant.study._preload", partial(_use_threads, threads))
+    return Worker(PRELOAD, partial(_use_threads, threads))
 
 
 def _use_threads(threads: int) -> None:

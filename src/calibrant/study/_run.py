@@ -110,8 +110,11 @@ def run_study(
         todo = list({r.key: r for r in runs if now.states[r.key] in wanted}.values())
         if todo:
             need_extra("torch", "Training")
+            works = executor or Local()
+            if isinstance(works, Local):
+                works.begin()  # both processes load PyTorch at the same time
             check_training(todo)
-            elsewhere = _work(todo, study, store, executor or Local(), now, report)
+            elsewhere = _work(todo, study, store, works, now, report)
             while any(store.claimed(run.key) for run in elsewhere):
                 time.sleep(0.5)
             if elsewhere:
