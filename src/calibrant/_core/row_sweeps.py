@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -97,7 +98,10 @@ class _Sweep:
         return self.out.predicted[rows] if self.labels is None else self.labels[rows]
 
     def row_sum(self, a: Float) -> Float:
-        """Sum over the classes, in parts: equal terms round in the same direction."""
+        """Sum over the classes; in float32 in parts, as equal terms round in the same direction."""
+        if self.narrow and self.dtype == np.float64:
+            # Class by class, as the definition adds them: ties of s are then those of its value.
+            return functools.reduce(np.add, a[1:], a[0].copy())
         if self.narrow:
             return _tree_sum(a)
         if self.dtype == np.float64:
@@ -119,8 +123,8 @@ class _Sweep:
 def _tree_sum(a: Float) -> Float:
     """Sum of (K, n) over the classes, halves first.
 
-    What a row gives does not depend on its neighbours: NumPy's own reduction adds in another order
-    when there is one row.
+    Whole rows of the matrix are added: NumPy's own reduction adds in another order when n is 1, and
+    what a sample gives must not depend on its neighbours.
     """
     total = a
     while len(total) > 1:
