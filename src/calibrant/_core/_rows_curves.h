@@ -94,6 +94,15 @@ static void bsce_gra_curve(Curve *k)
     }
 }
 
+static void negative_entropy_curve(Curve *k)
+{
+    ALL(i)
+    {
+        AT(VALUE) = -AT(ENTROPY);
+        AT(BY_ENTROPY) = -1;
+    }
+}
+
 static void margin_smoothing_curve(Curve *k)
 {
     ALL(i)
@@ -429,6 +438,7 @@ static const Named CURVES[] = {{"focal", focal_curve, 0, 0},
                                {"label_smoothing", label_smoothing_curve, 0, 0},
                                {"squared_gap", brier_curve, 0, 0},
                                {"bsce_gra", bsce_gra_curve, 0, 0},
+                               {"negative_entropy", negative_entropy_curve, 0, 0},
                                {"margin_smoothing", margin_smoothing_curve, 0, 0},
                                {"acls", acls_curve, 0, 0},
                                {"dca", dca_curve, 0, 1},

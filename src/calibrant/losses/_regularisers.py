@@ -9,7 +9,7 @@ from torch import Tensor
 
 from calibrant._core.checks import check_at_least, check_norm
 from calibrant.losses._batch import check_batch, counted
-from calibrant.losses._compiled import RAMPS, CompiledLoss, of_columns
+from calibrant.losses._compiled import ENTROPIES, RAMPS, CompiledLoss, of_columns
 from calibrant.losses._outputs import negative_entropy_of
 from calibrant.losses._written import written
 
@@ -72,7 +72,9 @@ def negative_entropy(logits: Tensor, labels: Tensor, *, ignore_index: int | None
     tensor([-0.6931])
     """
     batch = check_batch(logits, labels, ignore_index)
-    return counted(negative_entropy_of(batch.logits), batch.valid)
+    curve = CompiledLoss("negative_entropy", wanted=ENTROPIES)
+    value = of_columns(curve, lambda: negative_entropy_of(batch.logits), batch)
+    return counted(value, batch.valid)
 
 
 def margin_smoothing(
