@@ -74,6 +74,13 @@ REASONS = (
         "of it the simulated and resampled intervals.",
     ),
     (
+        r"temperature by NLL",
+        "Temperature by NLL",
+        "With more than 32 classes, making the predictions computes the columns and classwise "
+        "tables of the panel in the pass that checks them. The panel gains by it; a temperature "
+        "needs neither.",
+    ),
+    (
         r"two images",
         "ECE of segmentation maps",
         "Profiled on one thread: half of the CPU time is the sweep of 19 classes, an eighth the "
