@@ -457,10 +457,13 @@ def test_what_was_there_stays_if_a_run_fails(folder: Path) -> None:
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "nothing": ({"fit": None}, "fit or load is needed"),
-    "fit and load": ({"load": "c.json"}, "load takes no fit"),
-    "load and method": ({"fit": None, "load": "c.json", "method": "beta"}, "load takes no"),
-    "load and option": ({"fit": None, "load": "c.json", "options": {"bins": 3}}, "load takes no"),
+    "nothing": ({"fit": None}, "--fit or --load must be given; got neither"),
+    "fit and load": ({"load": "c.json"}, "--load cannot be combined with --fit"),
+    "load and method": (
+        {"fit": None, "load": "c.json", "method": "beta"},
+        "load cannot be combined",
+    ),
+    "load and option": ({"fit": None, "load": "c.json", "options": {"bins": 3}}, "load cannot be"),
     "near method": ({"method": "temprature"}, "Did you mean 'temperature'"),
     "near option": ({"method": "histogram", "options": {"bin": 3}}, "Did you mean 'bins'"),
     "no such option": ({"method": "ensemble_temperature", "options": {"a": 3}}, "It has none"),
@@ -473,8 +476,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "seed": ({"seed": -1}, "seed must be a whole"),
     "level": ({"level": 1.0}, "level must lie"),
     "replicates": ({"replicates": 3}, "replicates must be"),
-    "apply alone": ({"apply": ["test.npz"]}, "got only apply"),
-    "out alone": ({"out": "o.npz"}, "got only out"),
+    "apply alone": ({"apply": ["test.npz"]}, "together; got only --apply"),
+    "out alone": ({"out": "o.npz"}, "together; got only --out"),
     "absent fit": ({"fit": "absent.npz"}, "no such file"),
     "absent apply": ({"apply": ["absent.npz"], "out": "o.npz"}, "no such file"),
     "absent calibrator": ({"fit": None, "load": "absent.json"}, "no such file"),

@@ -127,6 +127,25 @@ def test_a_process_ends_as_the_function_does(saved: Path, tmp_path: Path) -> Non
         assert (alone.stdout, alone.stderr) == (here.stdout, here.stderr)
 
 
+def test_errors_name_files_and_options(saved: Path, tmp_path: Path) -> None:
+    """In the words of the command line, not of the function that it calls."""
+    np.savez(tmp_path / "x.npz", scores=np.zeros((3, 2)), y=[0, 1, 0])
+    for words, arguments in {
+        "PATHS must be two or more files; got 1": ("compare", saved),
+        "'scores', 'y'. Name the columns with --label-column": ("measure", tmp_path / "x.npz"),
+        ", a folder. Name a file in it.": ("measure", tmp_path),
+        "not a parquet file. The file is damaged": ("measure", saved, "--stream"),
+        "--save must be a file in an existing folder": (
+            "calibrate",
+            "--fit",
+            saved,
+            "--save",
+            tmp_path / "no" / "c.json",
+        ),
+    }.items():
+        assert words in run(*arguments, code=2).stderr, words
+
+
 def test_measure(saved: Path, predictions: Predictions) -> None:
     out = run("measure", saved, "--replicates", 40).stdout
     assert out == str(measure(predictions, replicates=40)) + "\n"

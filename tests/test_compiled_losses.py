@@ -61,8 +61,8 @@ def with_gradient(
 def cases() -> dict[str, tuple[Tensor, Tensor]]:
     found = {str(shape): batch(shape, seed=shape[1]) for shape in SHAPES}
     z, y = batch((40, 6), seed=5)
-    # Within rows only: whether two rows with the same logits in another order tie hangs on the order
-    # of the sum, and there a kernel has two one-sided gradients.
+    # Within rows only: whether two rows with the same logits in another order tie depends on the
+    # order of the sum, and there a kernel has two one-sided gradients.
     found["ties of logits"] = z.round() * torch.linspace(0.8, 1.2, 40)[:, None].to(z), y
     found["ties of confidences"] = z[torch.arange(40) % 7], y
     found["saturated"] = 6 * z, y  # further on, PyTorch loses digits

@@ -504,7 +504,7 @@ def test_a_field_in_each_row_is_no_table_of_all(tmp_path: Path) -> None:
     """20,000 rows of a field each would be 400 million cells."""
     rows: list[object] = [{"label": 0, f"logit_{k}": 1.0} for k in range(20_000)]
     said = calibrant("measure", written(tmp_path, "a.jsonl", rows))
-    assert "logit_0 has 19,999 missing values" in said
+    assert "logit_0 must hold a value in every row; got 19,999 missing values." in said
 
 
 @pytest.mark.parametrize(

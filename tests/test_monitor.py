@@ -461,6 +461,7 @@ def test_the_command_refuses(tmp_path: Path) -> None:
             tmp_path / "m.json",
         ),
         "no such file": (tmp_path / "absent.npz",),
+        "FILES or --state must be given; got neither": (),
         "absent.json": (used, "--load", tmp_path / "absent.json"),
     }.items():
         done = call("monitor", *arguments)

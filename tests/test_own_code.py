@@ -108,7 +108,7 @@ def test_what_is_no_network(code: Any) -> None:
         ("users_own:load", "model must be callable with num_classes="),
         ("users_own:nothing", "has no 'nothing'"),
         ("nowhere_at_all:make", "cannot be imported"),
-        ("resnet", "must be a name in MODELS, or an import path"),
+        ("resnet", "must name a known network, or be an import path"),
     ):
         with pytest.raises(InputError, match=message.replace("\\\\", "\\")):
             train(data, model=model, recipe=RECIPE)

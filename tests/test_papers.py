@@ -446,7 +446,7 @@ def test_only_what_a_table_needs_is_run() -> None:
     [
         (lambda: experiments("wang2012"), "Did you mean 'wang2021'"),
         (lambda: get_experiment("wang2021", "table3"), "must be a table or figure of wang2021"),
-        (lambda: paper_at("wang2021", "gpu"), "scale must be a scale"),
+        (lambda: paper_at("wang2021", "gpu"), "scale must be a known scale"),
     ],
 )
 def test_unknown_names(call, message: str) -> None:

@@ -261,7 +261,10 @@ def test_tuned_runs_are_judged_alone() -> None:
         app, ["papers", "run", "wang2021", "all", "--scale", TUNED, "--out", "x"]
     )
     assert refused.exit_code == 2
-    assert "scale must be a scale" in refused.output
+    assert "scale must be a known scale" in refused.output
+    alone = CliRunner().invoke(app, ["papers", "claims", "--scale", TUNED])
+    assert alone.exit_code == 2
+    assert "--scale needs --results; got 'tuned'" in alone.output
 
 
 def test_runs_of_one_question_are_one_run() -> None:

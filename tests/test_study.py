@@ -143,7 +143,7 @@ def test_built_in_study() -> None:
         ({"models": [{"name": "mlp", "hidden": [n]} for n in (4, 8)]}, "models must not repeat"),
         ({"data": [{"size": 3}]}, "tables with a name"),
         ({"data": 3}, "tables with a name"),
-        ({"data": "signal"}, "data must be a data set.*Did you mean 'signals'"),
+        ({"data": "signal"}, "data must be a known data set.*Did you mean 'signals'"),
         ({"data": {"name": "signals", "train_sizes": 9}}, "Did you mean 'train_size'"),
         ({"data": {"name": "mine.npz", "train_size": 9}}, "mine.npz has no option"),
         ({"models": "cnn2d"}, "model must be a name.*Did you mean 'cnn1d'"),
@@ -628,7 +628,9 @@ def test_one_worker_and_two_agree(finished: Path, tmp_path: Path) -> None:
 def test_nothing_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no finished runs\. Run"):
         read_all(tmp_path)
-    with pytest.raises(InputError, match=r"There is no folder .*typo"):
+    with pytest.raises(
+        InputError, match=r"folder must be a results folder; got .*typo', which does not"
+    ):
         read_all(tmp_path / "typo")
 
 

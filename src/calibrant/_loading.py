@@ -90,7 +90,7 @@ def load_measurable(
     p = _record(path, columns, ignore_index)
     if type(p) is Scores:
         rule, got = "must hold labels", f"got {p.kind} alone"
-        raise refuse(Path(path).name, rule, got, io.hint(columns.ignored))
+        raise refuse(Path(path).name, rule, got, io.hint(columns.ignored, "labels"))
     note_ignored(path, columns)
     return p  # type: ignore[return-value]
 

@@ -206,6 +206,9 @@ def check_per_sample(
 def check_choice(name: str, value: str, choices: Sequence[str]) -> str:
     """Return ``value`` if it is one of ``choices``."""
     if value not in choices:
-        rule = "must be " + " or ".join(repr(choice) for choice in choices)
-        raise refuse(name, rule, f"got {value!r}", near_name(str(value), choices))
+        *first, last = map(repr, choices)
+        near = near_name(str(value), choices)
+        advice = near if near.startswith("Did") else "Choose one of these."
+        rule = f"must be {', '.join(first)}{' or ' if first else ''}{last}"
+        raise refuse(name, rule, f"got {value!r}", advice)
     return value

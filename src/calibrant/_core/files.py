@@ -215,13 +215,13 @@ def clear_errors(where: str | Path, kind: str, *more: type[Exception]) -> Iterat
     except (InputError, FileNotFoundError):
         raise
     except (*DAMAGE, *more) as error:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
         raise damaged(name, f"cannot be read as {kind}: {reason}") from error
 
 
 def damaged(where: str, what: str) -> InputError:
     """The error for a file that does not match its extension."""
     return InputError(
-        f"{where} {what}. The file is damaged, cut short or of another kind; download or save it "
+        f"{where} {what}. The file is damaged, truncated or in another format; download or save it "
         "again."
     )

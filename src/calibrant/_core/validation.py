@@ -92,7 +92,11 @@ def class_index(
     whole = not isinstance(positive, bool) and hasattr(positive, "__index__")
     if not whole or not 0 <= int(positive) < num_classes:
         rule = f"must be a class from 0 to {num_classes - 1}"
-        advice = "Class names need classes=[…]." if isinstance(positive, str) else "Try positive=1."
+        advice = (
+            "Class names need --classes (in Python classes=[…])."
+            if isinstance(positive, str)
+            else "Try positive=1."
+        )
         raise refuse("positive", rule, f"got {positive!r}", advice)
     return int(positive)
 

@@ -78,7 +78,8 @@ def _version(value: bool) -> None:  # noqa: FBT001 - Typer calls it so
 def _root(
     *,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Version of Calibrant."),
     ] = False,
 ) -> None:
     """Calibration of classifiers."""

@@ -80,25 +80,26 @@ class Fitting:
     ) -> Fitting:
         """Reject arguments that do not go together."""
         if fit is None and load is None:
-            raise refuse("fit", "or load is needed", "got neither", "Name a file to fit on.")
+            advice = "Name a file to fit on, or a saved calibrator."
+            raise refuse("--fit or --load", "must be given", "got neither", advice)
         if fit is None or load is not None:
             if fit is not None or method is not None or options:
-                rule, advice = "takes no fit, method or option", "Use either load, or these."
-                raise refuse("load", rule, "got both", advice)
+                rule, advice = "cannot be combined with --fit, --method or --option", "Drop one."
+                raise refuse("--load", rule, "got both", advice)
             assert load is not None
             return cls(load, None, None, seed)
         method = AUTO if method is None else method
         if method != AUTO and method not in CALIBRATORS:
             advice = near_name(method, (AUTO, *CALIBRATORS))
-            raise refuse("method", "must be a calibrator", f"got {method!r}", advice)
+            raise refuse("--method", "must name a calibrator", f"got {method!r}", advice)
         if SHRINKAGE in options:  # only the file shows whether there are several labels
             return cls(fit, method, None, seed, options)
         if method != AUTO:
             made = make_calibrator(method, options, seed=seed)
             return cls(fit, method, made, seed, options)
         if options:
-            rule, advice = "belongs to a method", "Name one, for example temperature."
-            raise refuse("option", rule, f"got {', '.join(options)} with {AUTO}", advice)
+            rule, advice = "belongs to a method", "Name one, for example --method temperature."
+            raise refuse("--option", rule, f"got {', '.join(options)} with {AUTO}", advice)
         return cls(fit, method, None, seed)
 
     def run(self, progress: Progress) -> CalibrationReport:
@@ -108,13 +109,13 @@ class Fitting:
         p = self.predictions = load_measurable(self.place, **self.layout)
         if p.num_samples == 1:
             rule, advice = "must have at least two samples", "Collect more predictions."
-            raise refuse("fit", rule, "got 1", advice)
+            raise refuse("--fit", rule, "got 1", advice)
         origin = f"fitted on {in_samples(p.num_samples)} of {self.path.name}"
         if isinstance(p, MultiLabel):
             return CalibrationReport(self._for_labels().fit(p), origin)
         if SHRINKAGE in self.options:
             rule, advice = "belongs to several labels per sample", "Leave it out."
-            raise refuse("option", rule, f"got {SHRINKAGE} for {self.path.name}", advice)
+            raise refuse("--option", rule, f"got {SHRINKAGE} for {self.path.name}", advice)
         if self.calibrator is not None:
             return CalibrationReport(self.calibrator.fit(p), origin)
         advance = partial(progress, "trying methods")
@@ -127,10 +128,10 @@ class Fitting:
             return calibrator
         if not isinstance(calibrator, Calibrator):
             rule, advice = "must not need features here", "Apply it in Python."
-            raise refuse("load", rule, f"got {type(calibrator).__name__}", advice)
+            raise refuse("--load", rule, f"got {type(calibrator).__name__}", advice)
         if "groups_" in vars(calibrator):
             rule, advice = "must not be fitted with groups here", "Apply it in Python."
-            raise refuse("load", rule, f"got {self.path.name}", advice)
+            raise refuse("--load", rule, f"got {self.path.name}", advice)
         return calibrator
 
     def _for_labels(self) -> MultiLabelCalibrator:

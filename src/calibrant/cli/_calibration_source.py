@@ -43,8 +43,11 @@ class Source:
         """Find the files, and reject an output that does not match them."""
         out = outputs.get("out")
         if bool(patterns) != (out is not None):
-            rule, got = "and out go together", f"got only {'out' if out else 'apply'}"
-            raise refuse("apply", rule, got, "Give both the data and the output file.")
+            got, advice = (
+                f"got only {'--out' if out else '--apply'}",
+                "Name the data and the output file.",
+            )
+            raise refuse("--apply and --out", "must be given together", got, advice)
         if out is None:
             return cls((), None, None)
         io.writer_for(out)
@@ -54,7 +57,7 @@ class Source:
             return cls((Path(patterns[0]),), None, out, layout, url)
         if out.suffix.lower() != ".parquet":
             rule, advice = "must end in .parquet for Parquet data of this size", "Rename it."
-            raise refuse("out", rule, f"got {out.name!r}", advice)
+            raise refuse("--out", rule, f"got {out.name!r}", advice)
         return cls(tuple(f for f in shards.files if isinstance(f, Path)), shards, out)
 
     def apply(
@@ -102,7 +105,7 @@ def _as_shards(patterns: Sequence[str]) -> ParquetShards | None:
             "must be one file, or Parquet files",
             "Convert them, or run the command once per file.",
         )
-        raise refuse("apply", rule, f"got {Path(wrong[0]).name!r}", advice)
+        raise refuse("--apply", rule, f"got {Path(wrong[0]).name!r}", advice)
     return ParquetShards.open(files)
 
 
@@ -112,7 +115,7 @@ def _apply_to_shards(
     """Calibrate batch by batch into one file."""
     if not isinstance(report.calibrator, Calibrator):
         rule, advice = "must be one file for several labels per sample", "Apply it file by file."
-        raise refuse("apply", rule, f"got {len(shards.files):,} Parquet files", advice)
+        raise refuse("--apply", rule, f"got {len(shards.files):,} Parquet files", advice)
     totals: list[Accumulator] = []
     done = 0
     with io.parquet_writer(place) as write:

@@ -52,7 +52,7 @@ Csv = Annotated[bool, typer.Option("--csv", help="CSV output.")]
 Metrics = Annotated[
     str | None,
     typer.Option(
-        help="Names of metrics, separated by commas; default: a standard set.",
+        help="Names of metrics, separated by commas, such as ece,nll; default: a standard set.",
         autocompletion=lambda incomplete: completed_list(incomplete, METRICS),
     ),
 ]

@@ -75,6 +75,9 @@ def compare_command(
 ) -> None:
     """Compare models on the same samples: paired differences, intervals, p-values."""
     conditions = parse_conditions(fail_if, of_difference=True)
+    if len(paths) == 1:
+        rule, advice = "must be two or more files", "Use calibrant measure for one."
+        raise refuse("PATHS", rule, "got 1", advice)
     with one_line_warnings():
         result = compare(
             load_models(paths, layout),

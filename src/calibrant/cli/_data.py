@@ -47,8 +47,8 @@ def get_command(
     from calibrant.data import DATASETS, SHIFTS, download
 
     if folder is None and "CALIBRANT_DATA" not in os.environ:
-        rule, advice = "must be given", "Set CALIBRANT_DATA or pass --data-dir."
-        raise refuse("--data-dir", rule, "got none", advice)
+        rule, advice = "must be given", "Pass it, or set the environment variable CALIBRANT_DATA."
+        raise refuse("--data-dir", rule, "got none, and CALIBRANT_DATA is not set", advice)
     path = download(name, folder or Path(os.environ["CALIBRANT_DATA"]))
     echo(f"Wrote {path}.")
     remotes = DATASETS[name].remotes if name in DATASETS else SHIFTS[name].remotes

@@ -28,24 +28,30 @@ OPTIONS: dict[str, tuple[Any, Any]] = {
         str | None,
         _option("Name of the column that says whether predictions were correct."),
     ),
-    "cluster_column": (str | None, _option("Name of the column with clusters.")),
+    "cluster_column": (
+        str | None,
+        _option("Name of the column with clusters, such as patients: samples that go together."),
+    ),
     "group_columns": (
         list[str] | None,
-        _option("Name of a column with groups. Repeatable.", "--group-column"),
+        _option("Name of a column with groups, for --by. Repeatable.", "--group-column"),
     ),
-    "classes": (str | None, _option("Class names, separated by commas.")),
+    "classes": (
+        str | None,
+        _option("Class names in the order of the columns, separated by commas."),
+    ),
     "separator": (str | None, _option("Separator of a CSV file; default: a comma.")),
     "decimal": (str | None, _option("Decimal mark of a CSV file; default: a point.")),
-    "percent": (bool, _option("Read probabilities as per cent.", "--percent")),
+    "percent": (bool, _option("Probabilities in per cent: 85 instead of 0.85.", "--percent")),
     "renormalise": (
         bool,
-        _option("Divide rounded probabilities by their sum.", "--renormalise"),
+        _option("Rounded probabilities are divided by their sum.", "--renormalise"),
     ),
-    "strict": (bool, _option("Refuse files with columns that are not used.", "--strict")),
+    "strict": (bool, _option("Error if a file has columns that are not used.", "--strict")),
     "skip_unparsable": (
         bool,
         _option(
-            "Leave out rows without a readable confidence; they are counted.", "--skip-unparsable"
+            "Rows without a readable confidence are left out and counted.", "--skip-unparsable"
         ),
     ),
     "normalise": (
@@ -56,7 +62,7 @@ OPTIONS: dict[str, tuple[Any, Any]] = {
     "ignore_index": (int | None, _option("Label of samples to leave out, for example 255.")),
     "i_mean_it": (
         bool,
-        _option("Do not warn where logits look like probabilities.", "--i-mean-it"),
+        _option("No warning where logits look like probabilities.", "--i-mean-it"),
     ),
 }
 

@@ -77,15 +77,17 @@ def measure_command(
     costs: Costs = "1,1",
     by: Annotated[
         str | None,
-        typer.Option(help="Name of a grouping in the file: metrics per group, and a test."),
+        typer.Option(
+            help="Name of a grouping in the file: metrics per group, and a test for differences."
+        ),
     ] = None,
-    intervals: Annotated[bool, typer.Option(help="Compute confidence intervals.")] = True,
+    intervals: Annotated[bool, typer.Option(help="Confidence intervals.")] = True,
     level: Level = 0.95,
     replicates: Replicates = 1000,
     seed: Seed = 0,
     stream: Annotated[
         bool,
-        typer.Option("--stream", help="Read Parquet files in bounded memory."),
+        typer.Option("--stream", help="Streaming of Parquet files, in bounded memory."),
     ] = False,
     executor: FilesExecutor = None,
     workers: FilesWorkers = None,

@@ -43,7 +43,7 @@ def monitor_command(
     counted: Annotated[
         bool,
         typer.Option(
-            "--counted", help="Count only the labels: the samples were given before without them."
+            "--counted", help="Labels only: the samples were counted before, without them."
         ),
     ] = False,
     alpha: Annotated[
@@ -56,7 +56,7 @@ def monitor_command(
     level: Level = 0.95,
     fail_on_alarm: Annotated[
         bool,
-        typer.Option("--fail-on-alarm", help="End with exit code 1 if calibration is refuted."),
+        typer.Option("--fail-on-alarm", help="Exit code 1 if calibration is refuted."),
     ] = False,
     as_json: Json = False,
     layout: dict[str, Any],
@@ -68,6 +68,9 @@ def monitor_command(
     time. The probability that it ever raises a false alarm is at most alpha.
     """
     settings = {"alpha": alpha, "tolerance": tolerance}
+    if not files and reference is None and state is None:
+        advice = "Name files of scores, or the --state of a monitor that has started."
+        raise refuse("FILES or --state", "must be given", "got neither", advice)
     _check_state(state, files or [])
     with one_line_warnings():
         fitted = None if calibrator is None else _loaded(calibrator)

@@ -38,13 +38,13 @@ def check_outputs(outputs: Mapping[str, Path], inputs: Sequence[Path]) -> None:
     for name, path in outputs.items():
         ending = CALIBRATOR_ENDINGS.get(name)
         if ending and path.suffix.lower() != ending:
-            raise refuse(name, f"must end in {ending}", f"got {path.name!r}", "Rename it.")
-        check_output(name, path)
+            raise refuse(f"--{name}", f"must end in {ending}", f"got {path.name!r}", "Rename it.")
+        check_output(f"--{name}", path)
         if name == "onnx":
             need_extra("onnx", "--onnx")
         if any(same_file(path, other) for other in seen):
             rule, advice = "must not be an input or another output", "Choose another name."
-            raise refuse(name, rule, f"got {str(path)!r}", advice)
+            raise refuse(f"--{name}", rule, f"got {str(path)!r}", advice)
         seen.append(path)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calibrant._core.checks import check_choice
+from calibrant._core.checks import check_choice, refuse
 from calibrant._core.extras import need_extra
 from calibrant._core.files import make_output_folder
 from calibrant.cli._common import echo, one_line_errors, one_line_warnings
@@ -91,7 +91,7 @@ def run_command(
         typer.Option("--format", help="Formats of figures: png, svg, pdf, separated by commas."),
     ] = "png,svg,pdf",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the runs without starting any.")
+        bool, typer.Option("--dry-run", help="List of the runs, without starting any.")
     ] = False,
     executor: ExecutorName = "local",
     workers: Workers = None,
@@ -169,12 +169,15 @@ def claims_command(
     *,
     results: Annotated[
         Path | None,
-        typer.Option(help="Folder of `papers run`, or evidence; default: the published tables."),
+        typer.Option(
+            help="Results folder of papers run, or evidence; default: the published tables."
+        ),
     ] = None,
     scale: Annotated[
         str | None,
         typer.Option(
-            help="Scale of the results, 'networks' (public ones) or 'tuned'; default: detected."
+            help="Scale of the results: smoke, features, tuned, cpu, networks or paper; "
+            "default: detected."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON output.")] = False,
@@ -194,6 +197,9 @@ def claims_command(
     )
 
     if results is None:
+        if scale is not None:
+            advice = "Name the folder, such as --results evidence."
+            raise refuse("--scale", "needs --results", f"got {scale!r}", advice)
         evidence = Evidence.published()
     else:
         scale = scale or scale_of(results)

@@ -17,7 +17,7 @@ PositiveOption = Annotated[
 ]
 TopLabelOnly = Annotated[
     bool,
-    typer.Option("--top-label", help="Measure only the top label, even for a two-class model."),
+    typer.Option("--top-label", help="Top label only, even for a two-class model."),
 ]
 Threshold = Annotated[float, typer.Option(help="Threshold of the net benefit, between 0 and 1.")]
 Costs = Annotated[

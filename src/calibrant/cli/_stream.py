@@ -26,7 +26,7 @@ FilesWorkers = Annotated[
     int | None, typer.Option(help="Number of worker processes of --executor local.")
 ]
 SkipBad = Annotated[
-    bool, typer.Option("--skip-bad", help="Leave out files that cannot be read; they are counted.")
+    bool, typer.Option("--skip-bad", help="Files that cannot be read are left out and counted.")
 ]
 SHOWN_FILES = 3
 

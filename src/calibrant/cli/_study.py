@@ -39,9 +39,12 @@ Workers = Annotated[
     int | None,
     typer.Option(help="Number of worker processes; default: chosen by a short benchmark."),
 ]
-Threads = Annotated[int | None, typer.Option(help="Number of threads per run.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(help="Number of threads per run; default: chosen by a short benchmark."),
+]
 Gpus = Annotated[float, typer.Option(help="Number of GPUs per run (Ray only).")]
-Retry = Annotated[bool, typer.Option("--retry", help="Retry failed runs.")]
+Retry = Annotated[bool, typer.Option("--retry", help="Failed runs are repeated.")]
 Within = Annotated[float, typer.Option(help="Largest acceptable loss of accuracy, as a fraction.")]
 
 
@@ -116,7 +119,10 @@ def table_command(
     out: Annotated[Path, typer.Argument(help="Results folder.")],
     *,
     rows: Annotated[
-        str, typer.Option(help="Variables shown as rows, separated by commas.")
+        str,
+        typer.Option(
+            help="Variables shown as rows, separated by commas: data, model, objective, …"
+        ),
     ] = "objective",
     cols: Annotated[
         str, typer.Option(help="Variables shown as columns, separated by commas.")
@@ -125,7 +131,10 @@ def table_command(
     where: Annotated[
         list[str] | None, typer.Option(help='Filter on a column, such as "part=test". Repeatable.')
     ] = None,
-    spread: Annotated[str, typer.Option(help="Spread: std or sem.")] = "std",
+    spread: Annotated[
+        str,
+        typer.Option(help="Spread over seeds: std (standard deviation) or sem (standard error)."),
+    ] = "std",
     baseline: Annotated[
         str | None,
         typer.Option(help="Column that the others are compared with: ▲ higher, ▼ lower."),

@@ -39,14 +39,24 @@ def train_command(
     *,
     data: DataOption,
     out: Annotated[Path, typer.Option(help="Folder of the run; an interrupted run resumes.")],
-    model: Annotated[str, typer.Option(help="Name of a network.")] = "resnet20",
+    model: Annotated[
+        str,
+        typer.Option(
+            help="Name of a network, such as resnet20, cnn1d or mlp; or package.module:name."
+        ),
+    ] = "resnet20",
     objective: Annotated[
         str,
         typer.Option(
             help='Training objective, such as "focal:gamma=3" or "cross_entropy + 2*mmce".'
         ),
     ] = "cross_entropy",
-    recipe: Annotated[str, typer.Option(help="Name of a recipe.")] = "cifar",
+    recipe: Annotated[
+        str,
+        typer.Option(
+            help="Name of a recipe: epochs, optimiser and schedule, such as quick or cifar."
+        ),
+    ] = "cifar",
     option: Annotated[
         list[str] | None,
         typer.Option(help='Option of the recipe, such as "learning_rate=0.05". Repeatable.'),
@@ -75,17 +85,19 @@ def train_command(
         int, typer.Option(help="Number of epochs without improvement before --stop ends the run.")
     ] = 10,
     telemetry: Annotated[
-        bool, typer.Option(help="Record the training history, on test samples after every epoch.")
+        bool, typer.Option(help="Training history, recorded on test samples after every epoch.")
     ] = True,
     telemetry_samples: Annotated[
         int | None,
-        typer.Option(help="Number of test samples for the training history; default: auto."),
+        typer.Option(
+            help="Number of test samples for the training history; default: chosen by size."
+        ),
     ] = None,
     precision: Annotated[
         str, typer.Option(help="Numerical precision: auto, bf16 or fp32.")
     ] = "auto",
     compiled: Annotated[
-        bool, typer.Option("--compile", help="Compile with torch.compile.")
+        bool, typer.Option("--compile", help="Compilation with torch.compile.")
     ] = False,
     data_dir: DataFolder = None,
 ) -> None:

@@ -15,7 +15,10 @@ def data_folder(folder: str | Path | None) -> Path:
     chosen = folder if folder is not None else os.environ.get(VARIABLE)
     if not chosen:
         rule = "must be given"
-        advice = f"Pass folder=…, or set the environment variable {VARIABLE}."
+        advice = (
+            f"Set the environment variable {VARIABLE} to the folder with the data files, or pass "
+            "it: --data-dir (in Python folder=…)."
+        )
         raise refuse("folder", rule, f"got none, and {VARIABLE} is not set", advice)
     path = Path(chosen).expanduser()
     if not path.is_dir():

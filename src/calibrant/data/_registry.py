@@ -210,6 +210,6 @@ def check(name: str, options: Collection[str] = ()) -> None:
         return
     own = name.endswith(".npz")
     if not own and name not in DATASETS:
-        rule, advice = "must be a data set, or the path of an .npz file", near_name(name, DATASETS)
-        raise refuse("data", rule, f"got {name!r}", advice)
+        rule = "must be a known data set, or the path of a .npz file"
+        raise refuse("data", rule, f"got {name!r}", near_name(name, DATASETS))
     check_options(read_own if own else DATASETS[name].load, options, name)

@@ -322,7 +322,7 @@ def load(name: str | Path, *, folder: str | Path | None = None, **options: Any) 
     if text not in DATASETS and is_import_path(text):
         return _call_own(text, options)
     if text not in DATASETS:
-        rule = "must be a data set, or the path of a .npz file"
+        rule = "must be a known data set, or the path of a .npz file"
         raise refuse("name", rule, f"got {text!r}", near_name(text, DATASETS))
     info = DATASETS[text]
     check_options(info.load, options, text)

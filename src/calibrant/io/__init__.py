@@ -129,4 +129,7 @@ def _choose(path: Path, table: dict[str, Any]) -> Any:
     except KeyError:
         known = ", ".join(table)
         rule = f"must end in {known}"
-        raise refuse("path", rule, f"got {path.name!r}", "Convert or rename the file.") from None
+        got, advice = f"got {path.name!r}", "Convert or rename the file."
+        if path.is_dir():
+            got, advice = f"{got}, a folder", "Name a file in it."
+        raise refuse("path", rule, got, advice) from None

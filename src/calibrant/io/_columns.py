@@ -16,6 +16,10 @@ from calibrant._core.memory import PARSED, check_size
 
 ARRAY_NAMES = ("logits", "probs", "labels", "confidence", "correct")
 KNOWN = (*ARRAY_NAMES, "label", "logit_0", "prob_0")
+NAMING = (
+    "Name the columns with --label-column, --prob-columns or --logit-columns; arrays must be named "
+    "logits (or probs) and labels"
+)
 META_KEY = "calibrant"
 # Key of the metadata for sentences that belong to every result of these samples.
 FILE_NOTES = "notes"
@@ -62,7 +66,7 @@ class Columns:
             missing = needed[0] if needed else "logits (or probs)"
             rule = f"must hold {missing}"
             got = f"got {', '.join(self.arrays) or 'nothing'}"
-            raise refuse(Path(path).name, rule, got, hint(self.ignored))
+            raise refuse(Path(path).name, rule, got, hint(self.ignored, missing))
         given = {name: array for name, array in self.arrays.items() if name in names}
         return given | (Belonging.from_arrays(self.arrays) if belonging else {})
 
@@ -72,15 +76,19 @@ def is_known(name: str) -> bool:
     return name in ARRAY_NAMES or is_belonging(name)
 
 
-def hint(ignored: Sequence[str]) -> str:
+def hint(ignored: Sequence[str], missing: str) -> str:
     """Advice where something is missing and other columns were not understood."""
     if not ignored:
-        return "calibrant measure --help lists the options that name columns."
-    near = [near_name(name, KNOWN) for name in ignored]
+        return (
+            f"{NAMING}; --labels names a separate .npy file."
+            if missing == "labels"
+            else NAMING + "."
+        )
+    wanted = [name for name in KNOWN if name[:4] in missing]  # label, logit_0, prob_0 …
+    near = [near_name(name, wanted) for name in ignored]
     found = next((text for text in near if text.startswith("Did")), None)
     shown = ", ".join(map(repr, ignored[:5])) + (" …" if len(ignored) > 5 else "")  # noqa: PLR2004
-    named = "Say what the columns are: --label-column, --prob-columns, --logit-columns."
-    return f"Not used: {shown}. {found or named}"
+    return f"Not used: {shown}. {found or NAMING + '.'}"
 
 
 def check_ignored(where: str, what: str, ignored: Sequence[str], *, strict: bool) -> None:

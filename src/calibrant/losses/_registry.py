@@ -105,5 +105,5 @@ def get_loss(name: str) -> Loss:
     try:
         return LOSSES[name]
     except (KeyError, TypeError):
-        rule = "must be a name in LOSSES, or an import path package.module:function"
+        rule = "must name a known loss, or be an import path package.module:function"
         raise refuse("loss", rule, f"got {name!r}", near_name(str(name), LOSSES)) from None

@@ -133,7 +133,7 @@ def check(name: str, options: Collection[str] = ()) -> None:
     if name not in MODELS:
         if is_import_path(name):
             return
-        rule = "must be a name in MODELS, or an import path package.module:factory"
+        rule = "must name a known network, or be an import path package.module:factory"
         raise refuse("model", rule, f"got {name!r}", near_name(name, MODELS))
     check_option_names(f"model {name}", options, MODELS[name].options)
 

@@ -92,7 +92,9 @@ def _kinds(paper: str, table: str) -> tuple[str, ...]:
 def experiments(paper: str) -> dict[str, Experiment]:
     """The tables and figures of a paper by name."""
     if paper not in PAPERS:
-        raise refuse("paper", "must be a paper", f"got {paper!r}", near_name(str(paper), PAPERS))
+        raise refuse(
+            "paper", "must be one of the papers", f"got {paper!r}", near_name(str(paper), PAPERS)
+        )
     tables = {
         name: Experiment(
             paper,

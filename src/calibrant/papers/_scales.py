@@ -165,7 +165,7 @@ def scale_note(scale: str) -> str:
 def check_scale(scale: str) -> str:
     """Refuse a scale that does not exist."""
     if scale not in SCALES:
-        raise refuse("scale", "must be a scale", f"got {scale!r}", near_name(scale, SCALES))
+        raise refuse("scale", "must be a known scale", f"got {scale!r}", near_name(scale, SCALES))
     return scale
 
 

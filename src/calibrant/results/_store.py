@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from calibrant._core.checks import CalibrationWarning, InputError, is_number
+from calibrant._core.checks import CalibrationWarning, InputError, is_number, refuse
 from calibrant._core.files import TEMPORARY, make_output_folder, read_json, writable, write_bytes
 from calibrant.results._cache import FACTS, cached_facts, cached_rows, read_facts
 from calibrant.results._files import (
@@ -213,7 +213,8 @@ def read_all(
     """
     advice = f"Run calibrant study run STUDY.toml --out {folder}."
     if not Path(folder).is_dir():
-        raise InputError(f"There is no folder {folder}. Check the name, or make it: {advice}")
+        rule, got = "must be a results folder", f"got {str(folder)!r}, which does not exist"
+        raise refuse("folder", rule, got, f"Check the path. {advice}")
     files = sorted((Path(folder) / "results").glob("*.parquet"))
     for wanted in (keys, labels):
         if wanted is not None:

@@ -315,7 +315,8 @@ def _calibrators(values: Any) -> dict[str, Mapping[str, Any]]:
         name = value["name"]
         known = [UNCALIBRATED, *CALIBRATORS, *FROM_FEATURES]
         if name not in known:
-            raise refuse("calibrators", "must be known", f"got {name!r}", near_name(name, known))
+            rule, advice = "must name known calibrators", near_name(name, known)
+            raise refuse("calibrators", rule, f"got {name!r}", advice)
         if label in found:
             rule = "must have different labels"
             raise refuse("calibrators", rule, f"got {label!r} twice", 'Add label = "…".')

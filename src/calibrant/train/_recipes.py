@@ -236,6 +236,6 @@ def get_recipe(name: str, **changes: Any) -> Recipe:
     """
     if name not in RECIPES:
         raise refuse(
-            "recipe", "must be a name in RECIPES", f"got {name!r}", near_name(name, RECIPES)
+            "recipe", "must name a known recipe", f"got {name!r}", near_name(name, RECIPES)
         )
     return RECIPES[name].changed(**changes)
