@@ -173,7 +173,7 @@ def report(rows: int, best: dict[str, float], state: bytes, *, same: bool) -> st
     ]
     needed = rate * PAPER_CORES * ROW_BYTES / 1e9
     paper = (
-        f"On paper, with these rates and none of it measured: 10^10 rows in {PAPER_FILES:,} files "
+        f"Extrapolated from these rates, not measured: 10^10 rows in {PAPER_FILES:,} files "
         f"on {PAPER_CORES} cores take {reading:,.0f} s of reading and {merging:.1f} s of merging "
         f"(a tree of {depth} levels of {FAN_IN}), if the storage delivers {needed:.1f} GB/s."
     )

@@ -273,7 +273,7 @@ def assumption_words() -> str:
 
 def networks_table() -> str:
     rows = read(NETWORKS)
-    head = ["network", *METHODS.values(), "EM beside refit"]
+    head = ["network", *METHODS.values(), "EM vs. refit"]
     lines = [
         [
             f"`{row['network']}`",

@@ -58,7 +58,7 @@ REPORT = {"cross_entropy + negative_entropy", "cross_entropy + logit_norm", "foc
 TOLD = {
     "holds": ("holds", "hold"),
     "does not hold": ("does not hold", "do not hold"),
-    "cannot tell": ("cannot be told", "cannot be told"),
+    "cannot tell": ("is undecided", "are undecided"),
     MIXED: ("differs between our sources", "differ between our sources"),
 }
 HB = (
@@ -217,9 +217,9 @@ def fixed(names: list[str]) -> list[str]:
     needs = " ".join(f"{name}: {tuned[name].needs}" for name in asked if tuned[name].needs)
     without = f" No tuned runs answer {', '.join(rest)}." if rest else ""
     return [
-        f"The paper tunes its coefficients. {', '.join(some)} are decided by runs with fixed "
-        f"coefficients only: of a loss as it comes, and not of the paper's procedure. With tuned "
-        f"coefficients ({tuned[asked[0]].tested[0]}) {', '.join(asked)} cannot be told.{without} "
+        f"The paper tunes its coefficients. {', '.join(some)} are decided only by runs with fixed "
+        f"coefficients, which test the losses but not the paper's procedure. With tuned "
+        f"coefficients ({tuned[asked[0]].tested[0]}), {', '.join(asked)} are undecided.{without} "
         f"{needs}"
     ]
 

@@ -146,7 +146,7 @@ def test_built_in_study() -> None:
         ({"data": "signal"}, "data must be a known data set.*Did you mean 'signals'"),
         ({"data": {"name": "signals", "train_sizes": 9}}, "Did you mean 'train_size'"),
         ({"data": {"name": "mine.npz", "train_size": 9}}, "mine.npz has no option"),
-        ({"models": "cnn2d"}, "model must be a name.*Did you mean 'cnn1d'"),
+        ({"models": "cnn2d"}, "model must name a known network.*Did you mean 'cnn1d'"),
         ({"models": {"name": "cnn1d", "widht": 4}}, "Did you mean 'width'"),
         ({"objectives": "focl"}, "In the objective 'focl'.*Did you mean 'focal'"),
         ({"objectives": "focal:gama=3"}, "Did you mean 'gamma'"),
