@@ -313,7 +313,7 @@ def test_auto_takes_the_blend_where_it_is_clearly_better() -> None:
     members = [type(m).__name__ for m in found.calibrator.members_]
     assert len(members) == 5
     assert rows["temperature"].behind > rows["temperature"].error
-    assert "steadier" not in rows["blend"].verdict
+    assert "more stable" not in rows["blend"].verdict
 
 
 def calibrated_model(size: int, seed: int, *, too_sure: float = 1.0) -> Predictions:
@@ -329,13 +329,13 @@ def test_few_samples_get_a_steady_choice() -> None:
     rows = {c.name: c for c in found.candidates}
     assert found.chosen == "blend"
     assert min(c.loss for c in found.candidates) < rows["blend"].loss
-    assert rows["blend"].verdict.startswith("chosen: steadier than one method; weights")
+    assert rows["blend"].verdict.startswith("chosen: more stable than a single method; weights")
     assert {c.verdict.split(";")[0] for c in found.candidates} <= {
         rows["blend"].verdict.split(";")[0],
         "not chosen alone: a member of the blend",
         "rejected: worse",
-        "rejected: as good, but one method alone is less steady",
-        "rejected: lower on these samples, but one method alone is less steady",
+        "rejected: as good, but a single method is less stable",
+        "rejected: lower on these samples, but a single method is less stable",
     }
     lowest = select_calibrator(p, standard_errors=0)
     assert lowest.chosen != "blend"  # 0 prefers nothing

@@ -150,7 +150,7 @@ def test_tolerated_miscalibration_raises_no_alarm() -> None:
         monitor.update(p)
     assert strict.report().alarm
     assert not tolerant.report().alarm
-    assert "to within 4 points" in str(tolerant.report())
+    assert "miscalibration beyond 4 points" in str(tolerant.report())
 
 
 def test_certainty_that_is_wrong_refutes() -> None:

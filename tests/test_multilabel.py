@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -432,6 +433,18 @@ def test_every_format_keeps_names_and_unknown_labels(ending: str, tmp_path: Path
     assert np.array_equal(found.mask, p.mask)
     assert np.array_equal(found.labels, p.labels)
     assert np.allclose(found.scores, p.scores)
+
+
+def test_one_hot_classes_are_noted(tmp_path: Path) -> None:
+    """They could be labels of which each sample has one, so they are read, with a note."""
+    path, scores = tmp_path / "p.npz", np.zeros((4, 3))
+    np.savez(path, logits=scores, labels=np.eye(3)[[0, 1, 2, 0]])
+    with pytest.warns(UserWarning, match=r"p\.npz: read as 3 labels per sample.*argmax"):
+        assert isinstance(calibrant.load(path), MultiLabel)
+    np.savez(path, logits=scores, labels=[[1, 1, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        calibrant.load(path)
 
 
 def test_columns_of_a_table_are_labels_only_beside_their_scores(tmp_path: Path) -> None:

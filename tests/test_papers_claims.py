@@ -134,7 +134,9 @@ def test_the_page_names_the_claims_that_its_rules_are_about() -> None:
     assert "(K8, S10) must be reached by the mean, and is excluded only by an interval" in text
     assert f"Inequalities ({', '.join(MATHEMATICS)})" in text
     open_ones = [name for name, word in EXCEPTIONS.items() if word == "cannot tell"]
-    said = f"K4 does not hold, and {', '.join(open_ones[:-1])} and {open_ones[-1]} cannot be decided"
+    said = (
+        f"K4 does not hold, and {', '.join(open_ones[:-1])} and {open_ones[-1]} cannot be decided"
+    )
     assert said in text
     tables = sum(len(found) for found in TABLES.values())
     cells = sum(published(paper, t).num_rows for paper, found in TABLES.items() for t in found)

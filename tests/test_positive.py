@@ -184,7 +184,7 @@ def test_panel_of_a_binary_model() -> None:
     assert {"calibration_slope", "ece"} <= set(panel)
     text = str(panel)
     assert text.index("Probability of class ill") < text.index("Top label")
-    assert "The risk of class ill is" in text or "Whether the risk of class ill is" in text
+    assert "The risk of class ill is" in text or "underestimation of the risk of class ill" in text
     assert panel.to_dict()["positive"] == "ill"
     assert set(panel.to_arrow().column("view").to_pylist()) == {"positive class", "top label"}
     top = calibrant.measure(b, positive=False, intervals=False)

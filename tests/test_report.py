@@ -158,7 +158,7 @@ def test_gaps_that_cancel_are_seen() -> None:
     p = Confidences(confidence=[0.9] * 500 + [0.6] * 500, correct=([1] * 375 + [0] * 125) * 2)
     found = said(p)
     assert found.kind == "mixed"
-    assert found.headline.startswith("Not calibrated, although no gap on average can be told")
+    assert found.headline.startswith("Not calibrated, although the average gap is not significant")
     assert "Not for the average gap" in dict(found.answers)["Is N large enough to tell?"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from calibrant import io
 from calibrant._core.belonging import CLUSTERS
-from calibrant._core.checks import refuse
+from calibrant._core.checks import FileNote, refuse
 from calibrant._multilabel import MultiLabel
 from calibrant._scores import Scores
 from calibrant.predictions import Confidences, Predictions, note_ignored, read_columns
@@ -55,11 +56,24 @@ def _record(
     told: dict[str, Any] = {"meta": columns.meta}
     if _several_labels(columns):
         found = {name: arguments[name] for name in names if name in arguments}
-        return MultiLabel(**found, names=columns.classes, **told)
+        several = MultiLabel(**found, names=columns.classes, **told)
+        _note_one_hot(path, several)
+        return several
     if labelled:
         told["ignore_index"] = ignore_index
     kind = Predictions if labelled else Scores
     return kind(**arguments, classes=columns.classes, **told)
+
+
+def _note_one_hot(path: str | Path, p: MultiLabel) -> None:
+    """Each sample has exactly one of several labels: these may be classes, written as one-hot."""
+    if p.num_labels > 1 and p.mask.all() and (p.labels.sum(axis=1) == 1).all():
+        text = (
+            f"{Path(path).name}: read as {p.num_labels:,} labels per sample, of which each sample "
+            "has exactly one. If these are one-hot classes, save class indices instead: "
+            "labels.argmax(axis=1)."
+        )
+        warnings.warn(text, FileNote, stacklevel=4)
 
 
 def _several_labels(columns: io.Columns) -> bool:

@@ -160,9 +160,9 @@ class GroupedPanel:
         told = math.isfinite(found.low)
         spread = f" ({show_bounds(found.low, found.high, percent=True)})" * told
         p = self.differ.p_value
-        differ = "No test whether groups differ: too few samples or clusters."
+        differ = "No test of whether groups differ: too few samples or clusters."
         if not math.isnan(p):
-            verb = "differ" if p < 1 - worst.level else "cannot be told apart"
+            verb = "differ" if p < 1 - worst.level else "do not differ significantly"
             differ = f"Mean gaps of the groups {verb} ({show_p_equation(p)})."
         notes = dict.fromkeys(note for panel in self.panels.values() for note in panel.notes)
         above = above_note(*(panel.measured for panel in self.panels.values()))

@@ -99,13 +99,12 @@ def risk_sentence(measured: Mapping[str, Interval], name: str) -> str:
     if gap.high < 0:
         return f"The risk of class {name} is underestimated: {facts}."
     return (
-        f"Whether the risk of class {name} is over- or underestimated on average cannot be told: "
-        f"{facts}."
+        f"No significant over- or underestimation of the risk of class {name} on average: {facts}."
     )
 
 
 def slope_sentence(measured: Mapping[str, Interval]) -> str:
-    """Whether predictions are too extreme or too timid; empty where the slope does not tell.
+    """Whether predictions are too extreme or not extreme enough; empty where neither is shown.
 
     >>> slope_sentence({"calibration_slope": Interval(0.6, 0.5, 0.7)})
     'Predictions are too extreme: calibration slope 0.60 (0.50 … 0.70), 1 is ideal.'
@@ -113,7 +112,7 @@ def slope_sentence(measured: Mapping[str, Interval]) -> str:
     slope = measured.get(SLOPE)
     if slope is None or not (slope.high < 1 or slope.low > 1):
         return ""
-    how = "too extreme" if slope.high < 1 else "too timid"
+    how = "too extreme" if slope.high < 1 else "not extreme enough"
     return (
         f"Predictions are {how}: calibration slope {slope.value:.2f} "
         f"({slope.low:.2f} … {slope.high:.2f}), 1 is ideal."

@@ -299,7 +299,7 @@ def _reason(chosen: CandidateTrial, best: CandidateTrial, clear: list[CandidateT
     if chosen is best:
         return "the best"
     pooled = isinstance(chosen.calibrator, Blend)
-    return "steadier than one method" if pooled else "as good as the best, and simpler"
+    return "more stable than a single method" if pooled else "as good as the best, and simpler"
 
 
 def _beside_steady(trial: CandidateTrial, chosen: CandidateTrial) -> str:
@@ -311,12 +311,12 @@ def _beside_steady(trial: CandidateTrial, chosen: CandidateTrial) -> str:
         return "not shown to be as good"
     seen = "lower on these samples" if behind < -error else "as good"
     pooled = isinstance(chosen.calibrator, Blend)
-    return f"{seen}, but {'one method alone is less steady' if pooled else 'more complex'}"
+    return f"{seen}, but {'a single method is less stable' if pooled else 'more complex'}"
 
 
 def _reason_of_steady(chosen: CandidateTrial, others: list[CandidateTrial]) -> str:
     if chosen is min(others, key=mean_loss):
         return "the best"
     if isinstance(chosen.calibrator, Blend):
-        return "steadier than one method"
+        return "more stable than a single method"
     return f"as good as the blend to within {TOLERATED:g}, and simpler"

@@ -99,7 +99,7 @@ class LabelShift:
         """What the tests say."""
         p = show_p_equation(self.p_value)
         if self.p_value >= ALPHA:
-            words = f"Nothing shows that the class frequencies moved: {p}."
+            words = f"No significant change of the class frequencies: {p}."
         else:
             words = f"The scores of the target differ from those of the validation samples: {p}."
         if self.assumption_p_value >= ALPHA:
@@ -107,8 +107,8 @@ class LabelShift:
         gap = show(self.unexplained, percent=True, signed=True)
         chance = show_p_equation(self.assumption_p_value)
         return (
-            f"{words} Class frequencies alone do not explain it: the mean confidence differs by "
-            f"another {gap} ({chance}). The correction is not valid; get labels of the target."
+            f"{words} Class frequencies alone do not explain the mean confidence, which differs "
+            f"by another {gap} ({chance}). The correction is not valid; get labels of the target."
         )
 
     def to_dict(self) -> dict[str, Any]:

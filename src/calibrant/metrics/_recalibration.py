@@ -19,7 +19,7 @@ def calibration_slope(p: Binary, *, positive: Class = None) -> float:
     r"""Slope of a logistic regression of the outcome on the log-odds of the prediction.
 
     Range -inf to inf; neither direction is better: 1 is. Below 1 predictions are too extreme, as
-    after overfitting, above 1 too timid. The b of :math:`\mathrm{logit}\, P(y) = a + b\,
+    after overfitting, above 1 not extreme enough. The b of :math:`\mathrm{logit}\, P(y) = a + b\,
     \mathrm{logit}\, p`, by maximum likelihood. Predictions outside 1e-8 … 1 - 1e-8 count as those.
     NaN where all samples are positive, none is, or all predictions are equal; infinite where the
     predictions separate the classes.

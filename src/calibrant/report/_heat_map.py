@@ -36,9 +36,9 @@ def heat_maps(cells: StudyCells) -> Html:
     box = tag("label", "metric ", tag("select", *options, id="heat-metric"))
     words = (
         "Mean over seeds on the test samples. ★ marks the best setting. Settings with the same "
-        "colour as the best cannot be told from it: a t-test over seeds, paired where both have "
-        "the same ones and corrected for the number of settings (Holm), gives p of at least "
-        f"{SURE:g}. The deeper the blue of the others, the worse they are."
+        "colour as the best are not significantly different from it: a t-test over seeds, paired "
+        "where both have the same seeds and corrected for the number of settings (Holm), gives "
+        f"p ≥ {SURE:g}. The deeper the blue of the others, the worse they are."
     )
     return section(
         "overview",

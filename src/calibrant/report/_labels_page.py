@@ -93,7 +93,7 @@ def _verdict(p: MultiLabel, found: LabelPanels, settings: Settings) -> Verdict:
     rest = p.num_labels - len(over) - len(under)
     headline = (
         f"Of {p.num_labels:,} labels, {len(over):,} are overestimated on average, {len(under):,} "
-        f"underestimated, and of {rest:,} it cannot be told (each by its own "
+        f"underestimated, and {rest:,} undecided (each by its own "
         f"{show_level(settings.level)})."
     )
     answers = [("How far off?", _how_far(found)), ("Which label is worst?", _worst(found))]

@@ -50,7 +50,7 @@ class Risk:
 
     @property
     def slope(self) -> str:
-        """Whether predictions are too extreme or too timid, in words; empty where none can tell."""
+        """Whether predictions are too extreme or not extreme enough; empty if neither is shown."""
         return slope_sentence(self.panel.measured)
 
 

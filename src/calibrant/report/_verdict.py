@@ -147,8 +147,8 @@ def _headline(kind: str, gap: Interval, count: int, averages: str) -> str:
         return f"{said[0].upper()}{said[1:]}: {averages}."
     if kind == "mixed":
         return (
-            f"Not calibrated, although no gap on average can be told: {averages}, and gaps are "
-            "larger in places."
+            f"Not calibrated, although the average gap is not significant: {averages}, and gaps "
+            "are larger in places."
         )
     if kind == "fine":
         return f"Calibrated on average, as far as {in_samples(count)} can tell: {averages}."

@@ -100,7 +100,7 @@ class MonitorReport:
 
     def _with_labels(self) -> list[str]:
         if self.accuracy is None:
-            return ["No labels yet, so nothing tests the calibration."]
+            return ["No labels yet, so calibration cannot be tested."]
         most = f"largest so far {_shown(self.largest_e_value)}, alarm at {1 / self.alpha:g}"
         evidence = f"e-value {_shown(self.e_value)}, {most}"
         within = f" to within {100 * self.tolerance:g} points" if self.tolerance else ""
@@ -111,10 +111,11 @@ class MonitorReport:
         elif self.alarm_at is not None:
             lines.append(
                 f"Not calibrated{within}: alarm after {self.alarm_at:,} labels; {evidence}. The "
-                f"evidence is for a model that is {self.leading}."
+                f"evidence points to a model that is {self.leading}."
             )
         else:
-            lines.append(f"Nothing shows that it is not calibrated{within}: {evidence}.")
+            beyond = f" beyond {100 * self.tolerance:g} points" if self.tolerance else ""
+            lines.append(f"No alarm: not enough evidence of miscalibration{beyond}; {evidence}.")
         return lines
 
     def to_dict(self) -> dict[str, Any]:
