@@ -194,8 +194,11 @@ HOSTILE = {
     "meta.npz": (savez(logits=Z, labels=Y, calibrant=np.frombuffer(b"[1]", np.uint8)), "metadata"),
     "nonsense.parquet": (b"PAR1nonsensePAR1", "cannot be read"),
     "empty.parquet": (b"", "cannot be read"),
-    "unknown.csv": (b"a,b\n1,2\n", "Not used: 'a', 'b'. Name the columns with --label-column"),
-    "far.csv": (b"id,pred,score\n1,2,3\n", "'score'. Name the columns"),  # not 'correct'
+    "unknown.csv": (
+        b"a,b\n1,2\n",
+        "Not used: 'a', 'b'. In a table, name the columns with --label-column",
+    ),
+    "far.csv": (b"id,pred,score\n1,2,3\n", "'score'. In a table, name"),  # not 'correct'
     "near.csv": (b"lable,logit_0,logit_1\n0,1,2\n", "Did you mean 'label'"),
     "gap.csv": (b"label,logit_0,logit_2\n0,1,2\n", "no column logit_1"),
     "words.csv": (b"label,logit_0,logit_1\n0,x,2\n", "must hold real numbers"),

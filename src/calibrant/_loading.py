@@ -23,7 +23,7 @@ def load(
 ) -> Predictions | Confidences | Scores | MultiLabel:
     """Read predictions or confidences, or scores alone where the file has no labels.
 
-    Labels of shape (N, L), or columns ``label_cat``, ``label_dog`` … beside the scores of the same
+    Labels of shape (N, L), or columns ``label_cat``, ``label_dog`` … next to the scores of the same
     names, are several labels per sample: ``MultiLabel``.
 
     Parameters

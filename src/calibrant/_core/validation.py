@@ -82,7 +82,10 @@ def class_index(
     if positive is None:
         if num_classes == 2:  # noqa: PLR2004
             return 1
-        rule, advice = "must be given where there are more than two classes", "Try positive=0."
+        rule, advice = (
+            "must be given where there are more than two classes",
+            "Try --positive 0 (in Python positive=0).",
+        )
         raise refuse("positive", rule, f"got {num_classes:,} classes", advice)
     if isinstance(positive, str) and classes is not None:
         if positive in classes:

@@ -50,7 +50,7 @@ class Source:
             raise refuse("--apply and --out", "must be given together", got, advice)
         if out is None:
             return cls((), None, None)
-        io.writer_for(out)
+        io.writer_for(out, "--out")
         shards = _as_shards(patterns)
         if shards is None:
             url = patterns[0] if io.is_url(patterns[0]) else None

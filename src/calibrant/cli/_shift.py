@@ -100,7 +100,7 @@ def shift_files(
 ) -> tuple[LabelShift, list[str]]:
     """Estimate from two files, and write the outputs named; if anything fails, none is written."""
     check_outputs(outputs, [Path(validation), Path(target)])
-    writer = io.writer_for(outputs["out"]) if "out" in outputs else None
+    writer = io.writer_for(outputs["out"], "--out") if "out" in outputs else None
     p = load_labelled(validation, **layout)
     if not isinstance(p, Predictions):
         rule, advice = "must hold the scores of all classes", "Save logits or probabilities."

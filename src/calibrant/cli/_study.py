@@ -98,7 +98,7 @@ def status_command(
     from calibrant.study import status
 
     if not out.is_dir():
-        rule, advice = "must be a results folder", f"Begin: calibrant study run {file} --out …"
+        rule, advice = "must be a results folder", f"Start with calibrant study run {file} --out …"
         raise refuse("--out", rule, f"got {str(out)!r}, which does not exist", advice)
     check_processes(**{"--workers": workers})
     chosen = _load(file)

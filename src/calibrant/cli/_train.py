@@ -165,7 +165,7 @@ def predict_command(
     from calibrant.data import DATASETS, load_shift
     from calibrant.train import predict, read_run
 
-    io.writer_for(out)
+    io.writer_for(out, "--out")
     check_output("--out", out)
     name = data or read_run(run)["data"]
     if data is None and name not in DATASETS:

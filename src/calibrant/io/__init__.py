@@ -117,19 +117,21 @@ def write(path: str | Path, columns: Columns) -> None:
         writer(temporary, columns)
 
 
-def writer_for(path: str | Path) -> Callable[[Path, Columns], None]:
+def writer_for(path: str | Path, argument: str = "path") -> Callable[[Path, Columns], None]:
     """The writer for files with this extension."""
-    writer: Callable[[Path, Columns], None] = _choose(Path(path), WRITERS)
+    writer: Callable[[Path, Columns], None] = _choose(Path(path), WRITERS, argument)
     return writer
 
 
-def _choose(path: Path, table: dict[str, Any]) -> Any:
+def _choose(path: Path, table: dict[str, Any], argument: str = "path") -> Any:
     try:
         return table[path.suffix.lower()]
     except KeyError:
         known = ", ".join(table)
         rule = f"must end in {known}"
-        got, advice = f"got {path.name!r}", "Convert or rename the file."
+        got, advice = f"got {path.name!r}", "Choose one of these endings."
+        if table is READERS:
+            advice = "Convert or rename the file."
         if path.is_dir():
             got, advice = f"{got}, a folder", "Name a file in it."
-        raise refuse("path", rule, got, advice) from None
+        raise refuse(argument, rule, got, advice) from None

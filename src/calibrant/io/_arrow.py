@@ -312,7 +312,9 @@ def from_arrow(column: Any, where: str) -> NDArray[Any]:
 def missing_values(where: str, count: int) -> InputError:
     """The error for a column with empty places."""
     values = "1 missing value" if count == 1 else f"{count:,} missing values"
-    return InputError(f"{where} must hold a value in every row; got {values}. Fill or drop them.")
+    return InputError(
+        f"{where} must hold a value in every row; got {values}. Fill or drop such rows."
+    )
 
 
 def check_columns(schema: pa.Schema, where: str, used: Mapping[str, str] | None = None) -> None:

@@ -17,8 +17,8 @@ from calibrant._core.memory import PARSED, check_size
 ARRAY_NAMES = ("logits", "probs", "labels", "confidence", "correct")
 KNOWN = (*ARRAY_NAMES, "label", "logit_0", "prob_0")
 NAMING = (
-    "Name the columns with --label-column, --prob-columns or --logit-columns; arrays must be named "
-    "logits (or probs) and labels"
+    "In a table, name the columns with --label-column, --prob-columns or --logit-columns; in an "
+    ".npz file, name the arrays logits (or probs) and labels"
 )
 META_KEY = "calibrant"
 # Key of the metadata for sentences that belong to every result of these samples.
@@ -65,7 +65,7 @@ class Columns:
         if needed or not scores:
             missing = needed[0] if needed else "logits (or probs)"
             rule = f"must hold {missing}"
-            got = f"got {', '.join(self.arrays) or 'nothing'}"
+            got = f"got {', '.join(self.arrays) or 'no known name'}"
             raise refuse(Path(path).name, rule, got, hint(self.ignored, missing))
         given = {name: array for name, array in self.arrays.items() if name in names}
         return given | (Belonging.from_arrays(self.arrays) if belonging else {})

@@ -68,7 +68,7 @@ def correctness_ranking(
     Parameters
     ----------
     logits, labels, ignore_index
-        As in :func:`cross_entropy`; the labels go unused but for ``ignore_index``.
+        As in :func:`cross_entropy`; labels are used only for ``ignore_index``.
     correctness
         Rates r of the samples of this batch, (N, …): ``history.rate(indices)`` of a
         :class:`CorrectnessHistory`.

@@ -248,7 +248,7 @@ def _during_training(results: Results) -> Iterator[Found]:
 
 
 def _memorised(results: Results) -> Iterator[Found]:
-    """The training error of the last epoch: whether a network knows its samples by heart."""
+    """The training error of the last epoch: near 0 if the network has memorised its samples."""
     for run in _runs(results, ["main"], "epochs.parquet"):
         if errors := _curves(results, run, "train_error"):
             yield _found(run, "train_error", run.name, float(errors[0][-1]))

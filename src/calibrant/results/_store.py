@@ -214,7 +214,7 @@ def read_all(
     advice = f"Run calibrant study run STUDY.toml --out {folder}."
     if not Path(folder).is_dir():
         rule, got = "must be a results folder", f"got {str(folder)!r}, which does not exist"
-        raise refuse("folder", rule, got, f"Check the path. {advice}")
+        raise refuse("folder", rule, got, f"Check the path, or start a study. {advice}")
     files = sorted((Path(folder) / "results").glob("*.parquet"))
     for wanted in (keys, labels):
         if wanted is not None:

@@ -62,7 +62,7 @@ class MapSlabs:
             some = self.scores[image, :, part].T
             asked = self.labels[image, part].astype(np.int64)
             if not counts.add_logits(self._compiled, some, asked, self.ignore_index, image):
-                raise InputError("A position has bad scores, or a label that is none.")
+                raise InputError("A position has bad scores, or a label that is not a class.")
 
     def _add_rows(self, counts: Counts, rows: slice, bins: int) -> None:
         some, asked, image = some_rows(self.scores, self.labels, rows, self.ignore_index)

@@ -45,7 +45,7 @@ class Recipe:
         Images: smallest share of the area of a random resized crop (0 for none), 0.08 for ImageNet.
     plain_epochs
         Images: number of last epochs without crops and mirroring, in which a network that has
-        seen variants of its training images learns the images themselves by heart.
+        seen variants of its training images fits the images themselves.
     mixup, cutmix
         Strength alpha of either, 0 for none; at most one of them.
     clip
@@ -167,7 +167,7 @@ RECIPES: dict[str, Recipe] = {
         schedule="constant",
     ),
     "cifar": Recipe(epochs=30, schedule="one_cycle", learning_rate=0.2, crop=4, flip=True),
-    # For speednet: CIFAR-10 learned by heart in minutes on one core.
+    # For speednet: near-zero training error on CIFAR-10 in minutes on one core.
     "cifar-fast": Recipe(epochs=14, schedule="one_cycle", nesterov=True, flip=True, plain_epochs=4),
     "mukhoti2020": Recipe(epochs=350, schedule="step", milestones=(150, 250), crop=4, flip=True),
     "mukhoti2020-tiny-imagenet": Recipe(
