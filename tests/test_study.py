@@ -1200,7 +1200,7 @@ def test_words_are_those_of_a_paired_test() -> None:
     fewer = [r for r in rows if (r["objective"], r["seed"]) != ("brier", 0)]
     said = findings(pa.Table.from_pylist(fewer))["signals", "cnn1d"][0]
     p = compare_runs(FOCAL, BRIER[1:]).p_value
-    assert f"(may be chance: p = {p:.3f}, 3 against 2 seeds, not paired)" in said
+    assert f"(may be due to chance: p = {p:.3f}, 3 against 2 seeds, not paired)" in said
     one = [r for r in rows if r["seed"] == 0]
     said = findings(pa.Table.from_pylist(one))["signals", "cnn1d"][0]
     assert said == (

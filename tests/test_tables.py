@@ -341,7 +341,7 @@ def test_seeds_as_rows_and_dictionary_columns() -> None:
     [
         ({"metric": "ecee"}, "at least one row; got metric='ecee'. Did you mean 'ece'"),
         ({"metric": ["ece"]}, "metric must be one name"),
-        ({"rows": "dat"}, "must have a column 'dat'; it has none. Did you mean 'data'"),
+        ({"rows": "dat"}, "must have a column 'dat'. Did you mean 'data'"),
         ({"rows": []}, "rows must name columns"),
         ({"rows": "value"}, "rows must name columns"),
         ({"rows": ["data", "data"]}, "rows must name columns"),

@@ -251,7 +251,7 @@ def _classes(judged: Sequence[Judged], settings: Settings) -> Html:
                 number(show(c.accuracy, percent=True), c.accuracy),
                 number(show_bounds(c.low, c.high, percent=True, decimals=1), c.low),
                 number(show(c.gap, percent=True, signed=True), c.gap),
-                "beyond chance" if c.beyond > 0 else "may be chance",
+                "beyond chance" if c.beyond > 0 else "may be due to chance",
             ]
             for c in worst[:MOST_CLASSES]
         ]

@@ -147,12 +147,12 @@ def _kept(
             "where",
             "must fix neither metric nor value",
             f"got {sorted(where)}",
-            "Pass metric='ece' as an argument of its own.",
+            "Pass metric='ece' as a separate argument.",
         )
     for name in ("metric", "seed", "value", *names, *where):
         if table.column_names.count(name) != 1:
             advice = near_name(name, table.column_names)
-            raise refuse("table", f"must have a column {name!r}", "it has none", advice)
+            raise refuse("table", f"must have a column {name!r}", None, advice)
     if not (pa.types.is_floating(table["value"].type) or pa.types.is_integer(table["value"].type)):
         raise refuse(
             "table",
@@ -185,7 +185,7 @@ def _only(table: pa.Table, name: str, wanted: Any) -> pa.Table:
         known = sorted({str(value) for value in column.unique().to_pylist()})
         argument = "metric" if name == "metric" else "where"
         advice = near_name(str(wanted), known) if known else "The table is empty."
-        raise refuse(argument, "must keep at least one row", f"got {name}={wanted!r}", advice)
+        raise refuse(argument, "must match at least one row", f"got {name}={wanted!r}", advice)
     return found
 
 

@@ -159,7 +159,7 @@ def _sure(first: Mapping[int, float], other: Mapping[int, float]) -> str:
     found, paired = _compared(first, other)
     if math.isnan(found.p_value):
         return "one seed is not enough to compare"
-    judged = "significant" if found.p_value < SURE else "may be chance"
+    judged = "significant" if found.p_value < SURE else "may be due to chance"
     how = f"paired over {len(first)} seeds"
     if not paired:
         how = f"{len(first)} against {len(other)} seeds, not paired"

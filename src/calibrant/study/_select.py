@@ -108,7 +108,7 @@ def _sure(choice: Choice) -> str:
     text = f"Against the runner-up, {choice.runner_up.name}: {show(-gap, percent=False)} lower"
     if math.isnan(p):
         return f"{text}; with one seed the uncertainty is unknown. Add seeds."
-    judged = "significant" if p < 0.05 else "may be chance"  # noqa: PLR2004
+    judged = "significant" if p < 0.05 else "may be due to chance"  # noqa: PLR2004
     return (
         f"{text}, {judged} (paired over {choice.comparison.count_a} seeds, {show_p_equation(p)})."
     )
