@@ -106,8 +106,9 @@ def train(  # noqa: PLR0913
     telemetry
         Whether to record a training history on test samples.
     telemetry_samples
-        Number of test samples that every epoch is recorded on: one fixed, stratified subset. All,
-        if they are at most a quarter as many as the training samples (a tenth of the time) or 500.
+        Number of test samples that every epoch is recorded on: one fixed, stratified subset. By
+        default a quarter of the number of training samples (which takes less than a tenth of the
+        time), but at least 500 and at most all.
     precision
         "bf16", "fp32", or "auto" for the faster one on this machine.
     compiled
