@@ -61,7 +61,7 @@ def monitor_command(
     as_json: Json = False,
     layout: dict[str, Any],
 ) -> None:
-    """Watch a calibrated model in use: expected accuracy, drift, and a test that may be repeated.
+    """Monitor a calibrated model in production: expected accuracy, drift, a repeatable test.
 
     Without labels: the accuracy to expect if the model is still calibrated, and the drift of its
     confidences. With labels, as they come in: a test of calibration that may be repeated at any

@@ -100,7 +100,7 @@ def run_command(
     gpus: Gpus = 0,
     retry: Retry = False,
 ) -> None:
-    """Run what is missing for a table or figure, then print or draw the results.
+    """Run the missing runs for a table or figure, then print or draw the results.
 
     The command can be interrupted at any time; run it again to continue. Tables and figures in the
     same folder share their runs. Exit code 1: some runs failed.

@@ -61,7 +61,7 @@ def run_command(
     gpus: Gpus = 0,
     retry: Retry = False,
 ) -> None:
-    """Run what is missing of a study, then print its findings.
+    """Run the missing runs of a study, then print its findings.
 
     The command can be interrupted at any time; run it again to continue. Exit code 1: some runs
     failed.
@@ -210,7 +210,7 @@ def select_command(
     threads: Threads = None,
     address: Address = None,
 ) -> None:
-    """Choose the best loss and calibrator on validation samples; runs what is missing first."""
+    """Choose the best loss and calibrator on validation samples; trains missing runs first."""
     from calibrant.study import select
     from calibrant.study._select import SCORES, check_within
 
