@@ -741,6 +741,9 @@ def test_command_line(tmp_path: Path) -> None:
     done = call("train", "--data", "signals", "--model", "resnet20", "--out", str(tmp_path / "x"))
     assert done.returncode == 2
     assert "must take data of the kind 'signal'" in done.stderr
+    done = call("train", "--data", "signals", "--stop", "loss", "--out", str(tmp_path / "x"))
+    assert done.returncode == 2
+    assert "--stop must be 'nll', 'ece', 'refinement' or 'accuracy'; got 'loss'" in done.stderr
     done = call("train", "--data", "nothing", "--out", str(tmp_path / "x"))
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1

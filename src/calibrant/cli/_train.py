@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from calibrant import io, measure
-from calibrant._core.checks import check_share_or_count, refuse
+from calibrant._core.checks import check_choice, check_share_or_count, refuse
 from calibrant._core.files import check_output
 from calibrant._core.formatting import show
 from calibrant._core.options import parse_options
@@ -22,7 +22,7 @@ from calibrant.metrics import default_metrics
 
 if TYPE_CHECKING:
     from calibrant.data import Dataset
-    from calibrant.train import Moment
+    from calibrant.train import EarlyStopping, Moment
 
 app = typer.Typer()
 
@@ -106,14 +106,14 @@ def train_command(
     Under torchrun, each batch is split among the processes. After an interruption, run it again: it
     resumes from the last epoch and ends with the same weights.
     """
-    from calibrant.train import EarlyStopping, TrainingError, get_recipe, train
+    from calibrant.train import TrainingError, get_recipe, train
 
     kept = _share_or_number(calibration)
     changes: dict[str, Any] = parse_options(option or [])
     if epochs is not None:
         changes["epochs"] = epochs
     chosen = get_recipe(recipe, **changes)
-    stopping = None if stop is None else EarlyStopping(stop, patience)  # type: ignore[arg-type]
+    stopping = None if stop is None else _stopping(stop, patience)
     dataset = _load(data, data_dir)
     try:
         with _bar() as report:
@@ -190,6 +190,15 @@ def _share_or_number(text: str) -> float | int | str:
     with suppress(ValueError):
         value = int(text) if text.isdecimal() else float(text)
     return check_share_or_count("--calibration", value, example=0.1, least=0, written=text)
+
+
+def _stopping(criterion: str, patience: int) -> EarlyStopping:
+    """The early stopping that --stop asks for."""
+    from calibrant.train import EarlyStopping
+    from calibrant.train._stopping import CRITERIA
+
+    check_choice("--stop", criterion, CRITERIA)
+    return EarlyStopping(criterion, patience)  # type: ignore[arg-type]
 
 
 def _load(name: str, folder: Path | None) -> Dataset:

@@ -106,9 +106,8 @@ def train(  # noqa: PLR0913
     telemetry
         Whether to record a training history on test samples.
     telemetry_samples
-        Number of test samples that every epoch is recorded on: one fixed, stratified subset. By
-        default a quarter of the number of training samples (which takes less than a tenth of the
-        time), but at least 500 and at most all.
+        Number of test samples that every epoch is recorded on: one fixed, stratified subset.
+        Default: a quarter of the number of training samples, but at least 500 and at most all.
     precision
         "bf16", "fp32", or "auto" for the faster one on this machine.
     compiled
