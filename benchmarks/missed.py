@@ -56,7 +56,8 @@ REASONS = (
         r"replicates of the panel",
         "Bootstrap intervals",
         "Profiled: with 10 classes, the bootstrap and the simulated outcomes take two fifths of "
-        "the CPU time each, spread over random numbers, gathers and sums. With 1,000 classes, "
+        "the CPU time each, spread over random numbers, gathers and sums; the rest are simulated "
+        "labels. With 1,000 classes, "
         "two thirds are the classwise error: each of its six passes computes all probabilities and "
         "their bins again, because keeping them would take four times the memory of the scores.",
     ),
@@ -85,8 +86,8 @@ REASONS = (
         r"two images",
         "ECE of segmentation maps",
         "Profiled on one thread: half of the CPU time is the sweep of 19 classes, an eighth the "
-        "check when the predictions are made. The rest, mostly labels, places and images of the "
-        "pixels and their bins, is the work of one thread.",
+        "check when the predictions are made. Most of the rest, labels, places and images of the "
+        "pixels, is the work of one thread.",
     ),
     (
         r"`Accumulator`",
