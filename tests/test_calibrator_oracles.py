@@ -42,6 +42,7 @@ from calibrant.calibrators import (
     VennAbers,
     select_calibrator,
 )
+from calibrant.calibrators._tempered import Tempered
 from tests.conftest import CASES, draw
 
 
@@ -225,6 +226,30 @@ def test_temperature_of_the_cases(name) -> None:
     z, labels = CASES[name]
     t = TemperatureScaling().fit(read(z, labels)).temperature_
     assert t == pytest.approx(best_temperature(z, labels), rel=1e-8)
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 8.0])
+def test_temperature_of_large_float32_takes_few_passes(temperature, monkeypatch) -> None:
+    """The slope at T = 1, known from the columns or not, changes the start but not the optimum."""
+    z, labels = scaled(41_000, 100, temperature, 5, "float32")
+    weights = np.random.default_rng(5).gamma(1, size=len(z))
+    passes = []
+
+    def counted(self, beta, moments, original=Tempered.sums):
+        passes.append(self.p.num_samples)
+        return original(self, beta, moments)
+
+    monkeypatch.setattr(Tempered, "sums", counted)
+    known = read(z, labels)
+    unknown = known.with_scores("logits", z)
+    for w in (None, weights):
+        expected = best_temperature(z, labels, w)
+        for p in (known, unknown):
+            passes.clear()
+            got = TemperatureScaling().fit(p, weights=w).temperature_
+            assert got == pytest.approx(expected, rel=1e-7)
+            assert passes.count(len(z)) <= 3
+            assert min(passes) < 5000
 
 
 def test_temperature_against_scikit_learn() -> None:

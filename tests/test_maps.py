@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from calibrant import InputError, Predictions, measure, metrics
+from calibrant._core import arrays
 from calibrant._core.row_sweeps import NARROW_CLASSES
 from calibrant.calibrators import TemperatureScaling
+from calibrant.metrics._binning import width_sums
 from calibrant.streaming import Accumulator
 
 K, IGNORED = 4, 255
@@ -236,3 +238,46 @@ def test_a_batch_of_maps_is_added_whole_or_not_at_all() -> None:
     whole = Accumulator(num_classes=3)
     whole.update(Predictions(logits=maps, labels=wrong, ignore_index=7))
     assert whole.result() == stream.result()
+
+
+def test_what_belongs_to_images_is_that_of_the_pixels_left() -> None:
+    """By brute force, with an image of which every pixel is ignored, and images of one pixel."""
+    rng = np.random.default_rng(3)
+    for shape in ((4, 3, 5, 6), (7, 3, 1)):
+        count, _, *positions = shape
+        labels = rng.integers(3, size=(count, *positions))
+        labels[rng.random(labels.shape) < 0.3] = 255
+        labels[1] = 255
+        labels[2] = 1
+        name, weight = rng.integers(50, size=count), rng.random(count) + 0.5
+        p = Predictions(
+            logits=rng.normal(size=shape),
+            labels=labels,
+            ignore_index=255,
+            groups={"name": name},
+            weights=weight,
+        )
+        image = np.repeat(np.arange(count), labels[0].size)[labels.ravel() != 255]
+        np.testing.assert_array_equal(p.clusters, image)
+        np.testing.assert_array_equal(p.groups["name"], name[image])
+        np.testing.assert_array_equal(p.weights, weight[image])
+
+
+def test_bins_of_many_pixels_have_the_same_sums_on_any_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(5)
+    confidence = rng.random(400_001)
+    correct = rng.random(400_001) < confidence
+    found = []
+    for threads in (1, 2, 3):
+        monkeypatch.setattr(arrays, "num_threads", lambda threads=threads: threads)
+        found.append(width_sums(confidence, correct, 15))
+    whole = [round(c * 2**53) for c in confidence.tolist()]
+    index = np.ceil(confidence * 15).astype(int) - 1
+    for sums in found:
+        np.testing.assert_array_equal(sums.count, np.bincount(index, minlength=15))
+        np.testing.assert_array_equal(sums.hits, np.bincount(index[correct], minlength=15))
+        np.testing.assert_array_equal(sums.confidence, found[0].confidence)
+    exact = sum(w for w, b in zip(whole, index.tolist(), strict=True) if b == 3) / 2**53
+    assert found[0].confidence[3] == pytest.approx(exact, rel=1e-15)

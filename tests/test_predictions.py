@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from calibrant import Confidences, InputError, Predictions, Scores, load, measure
+from calibrant import Confidences, InputError, Predictions, Scores, load, measure, metrics
 from calibrant._core import arrays as core_arrays
 from calibrant.streaming import Accumulator
 from tests.conftest import draw
@@ -218,6 +218,65 @@ def test_split_and_take() -> None:
         p.split(25, seed=0)
     with pytest.raises(InputError, match="two samples"):
         p.take([0]).split(0.5, seed=0)
+
+
+COLUMNS = (
+    *("scores", "labels", "predicted", "correct", "confidence", "odds_against", "label_log_prob"),
+    *("brier_terms", "entropy", "clusters", "weights"),
+)
+
+
+def columns_of(p: Predictions) -> list[np.ndarray]:
+    return [getattr(p, name) for name in COLUMNS]
+
+
+@pytest.mark.parametrize("classes", [3, 40])
+@pytest.mark.parametrize("kind", ["logits", "probs"])
+def test_rows_taken_and_other_scores_are_what_the_constructor_makes(
+    classes: int, kind: str
+) -> None:
+    """Rows that are known to be good are not checked again, other scores are: the same columns."""
+    z, labels = draw(2000, classes)
+    rng = np.random.default_rng(1)
+    belongs = {"clusters": rng.integers(9, size=2000), "weights": rng.random(2000) + 0.5}
+    given = Predictions(logits=z, labels=labels).probs if kind == "probs" else z
+    p = Predictions(
+        **{kind: given}, labels=labels, classes=list(map(str, range(classes))), **belongs
+    )
+    rows = rng.permutation(2000)[:700]
+    some = {name: values[rows] for name, values in belongs.items()}
+    made = Predictions(**{kind: given[rows]}, labels=labels[rows], **some)
+    taken = p.take(rows)
+    other = Predictions(logits=z, labels=labels).take(rows).with_scores(kind, given[rows])
+    for found, expected in zip(columns_of(taken), columns_of(made), strict=True):
+        np.testing.assert_array_equal(found, expected)
+        assert not found.flags.writeable
+    for found, expected in zip(columns_of(other)[:9], columns_of(made)[:9], strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert metrics.classwise_ece(taken) == metrics.classwise_ece(made)
+    assert taken.with_scores(kind, given[rows]).belonging is taken.belonging
+
+
+def test_other_scores_are_checked_and_no_more() -> None:
+    z, labels = draw(2000, 40)
+    p = Predictions(logits=z, labels=labels)
+    assert not p.with_scores("logits", z * 2).swept
+    assert not p.take(np.arange(50)).swept
+    bad = z.copy()
+    bad[1234, 5] = np.nan
+    for kind, scores, message in (
+        ("logits", bad, "must not hold NaN; got nan in row 1234"),
+        ("probs", z, "must lie in"),
+        ("logits", z[:5], r"labels must have shape \(5,\)"),
+        ("logits", z[:, :2], "labels must lie in 0 … 1"),
+        ("logits", z[0], r"shape \(N, K\)"),
+        ("logits", z.astype(str), "must hold real numbers"),
+    ):
+        with pytest.raises(InputError, match=message):
+            p.with_scores(kind, scores)
+    for indices in (np.array(3), np.zeros((2, 2), dtype=int)):
+        with pytest.raises(InputError, match=r"shape \(N, K\)"):
+            p.take(indices)
 
 
 CONFIDENCES_REFUSED = [

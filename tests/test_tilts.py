@@ -118,3 +118,12 @@ def test_without_a_crowded_first_bin_nothing_changes(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(_tilts, "DOMINANT", np.inf)
     assert [found(p) for p in cases] == before
     assert found(crowded) != with_slope
+
+
+def test_log_factors_of_bins_need_no_design() -> None:
+    """A design that is the identity is not multiplied by: the same bits."""
+    rng = np.random.default_rng(4)
+    mass, hits = rng.dirichlet(np.full(7, 0.3), 900), rng.multinomial(900, np.full(7, 1 / 7))
+    np.testing.assert_array_equal(
+        _tilts._likeliest(mass, hits), _tilts._likeliest(mass, hits, np.eye(7))
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self, cast
@@ -130,6 +129,21 @@ class Scores(Frozen):
         meta: Mapping[str, Any] | None = None,
     ) -> None:
         kind, scores = one_of(logits, probs, WHICH_SCORES)
+        self._fill(kind, scores, classes, meta)
+
+    def _fill(
+        self,
+        kind: row_summary.ScoreKind,
+        scores: Float,
+        classes: Sequence[str] | None,
+        meta: Mapping[str, Any] | None,
+        *,
+        only_check: bool = False,
+    ) -> None:
+        """Check and keep what was given.
+
+        Columns come from the same pass where that costs little, unless it is to ``only_check``.
+        """
         check_matrix(scores, kind)
         names = None if classes is None else check_names("classes", classes, scores.shape[1])
         given = {"maps": scores} if isinstance(scores, MapRows) else {"scores": read_only(scores)}
@@ -138,7 +152,7 @@ class Scores(Frozen):
         row_sums = None
         if kind == "probs":
             argmax, row_sums = check_probs(scores)
-        elif found := sweep_and_check(scores, self._labels):
+        elif not only_check and (found := sweep_and_check(scores, self._labels)):
             self.__dict__.update(_summary=found[0], _tables=found[1])
             argmax = found[0].predicted
         else:
@@ -304,13 +318,16 @@ class Scores(Frozen):
 
     def slab(self, rows: slice) -> Self:
         """A range of rows, without copying or checking again."""
-        if rows == slice(0, self.num_samples):
-            return self
+        return self if rows == slice(0, self.num_samples) else self._part(self.rows[rows], rows)
+
+    def _part(self, scores: Float, rows: Any) -> Self:
+        """The same for some rows, with their ``scores``, which are known to be good."""
         part = object.__new__(type(self))
-        per_sample = ("argmax", "row_sums", *self._per_sample)
-        columns = {"scores": self.rows} | {name: vars(self)[name] for name in per_sample}
+        found = {name: vars(self)[name] for name in ("argmax", "row_sums")}
         part.__dict__.update(
-            {name: None if column is None else column[rows] for name, column in columns.items()},
+            {name: None if column is None else column[rows] for name, column in found.items()},
+            **{name: read_only(vars(self)[name][rows]) for name in self._per_sample},
+            scores=read_only(scores),
             belonging=self.belonging.take(rows),
             kind=self.kind,
             classes=self.classes,
@@ -328,19 +345,20 @@ class Scores(Frozen):
         if not (rows.any() if rows.dtype == bool else rows.size):
             rule, advice = "must name at least one sample", "Check the condition that chose them."
             raise refuse("indices", rule, "got none", advice)
-        return self._made(self.kind, self.scores[rows], rows)
+        scores = self.scores[rows]
+        check_matrix(scores, self.kind)
+        return self._part(scores, rows)
 
     def with_scores(self, kind: row_summary.ScoreKind, scores: Any) -> Self:
-        """The same samples with other scores, as a calibrator gives them."""
-        return self._made(kind, scores, slice(None))
+        """The same samples with other scores, as a calibrator gives them.
 
-    def _made(self, kind: row_summary.ScoreKind, scores: Any, rows: Any) -> Self:
-        per_sample = {name: vars(self)[name][rows] for name in self._per_sample}
-        if self.belonging is not NONE:
-            per_sample |= self.belonging.arguments(rows)
-        made = type(self)(**{kind: scores}, **per_sample, classes=self.classes, meta=self.meta)
-        if self.belonging.batch is not None:
-            made.__dict__["belonging"] = replace(made.belonging, batch=self.belonging.batch)
+        They are checked. Columns are computed when they are asked for: few of the many copies that
+        fits and selections make are ever measured.
+        """
+        made = object.__new__(type(self))
+        made.__dict__.update({name: vars(self)[name] for name in self._per_sample})
+        made.__dict__.update(belonging=self.belonging)
+        made._fill(kind, to_floats(scores, kind), self.classes, self.meta, only_check=True)
         return made
 
     # --- files --------------------------------------------------------------------------------

@@ -104,9 +104,9 @@ class Predictions(Belongs, Scores):
     def _check_rest(self) -> None:
         labels = check_labels(self.__dict__["labels"], self.rows.shape, self.classes)
         self.__dict__["labels"] = read_only(labels)
-        self.__dict__["belonging"] = Belonging.of(
-            **self.__dict__["belonging"], num_samples=len(labels)
-        )
+        belonging = self.__dict__["belonging"]
+        if not isinstance(belonging, Belonging):  # what was given, not that of other predictions
+            self.__dict__["belonging"] = Belonging.of(**belonging, num_samples=len(labels))
 
     @property
     def _labels(self) -> Int | None:

@@ -45,14 +45,15 @@ static void fill_guide(const Guide *g, const double *upper, int64_t step, int64_
     }
 }
 
-/* From the first strength above `at` on, the label of a draw is in another cell. */
+/* From the first strength above `at` on, the label of a draw is in another cell. Strengths rise:
+   those not above it are counted, as no branch can be foretold. */
 static inline void move_label(const Draws *d, int64_t draw, double at, int64_t from, int64_t to)
 {
     int64_t k = 0;
     if (from == to)
         return;
-    while (k < d->strengths && d->strength[k] <= at)
-        k++;
+    for (int64_t other = 0; other < d->strengths; other++)
+        k += d->strength[other] <= at;
     if (k == d->strengths)
         return;
     float *changes = d->changes + (k * d->draws + draw) * d->cells;

@@ -18,17 +18,18 @@ static void count_draws(int64_t count, const int64_t *drawn, const int64_t *plac
 }
 
 /* The strength from which on a lot is on the other side of an entry's chance of being right, which
-   is that of three populations, straight between them. */
+   is that of three populations, straight between them. Strengths rise: those below are counted, as
+   no branch can be foretold. */
 static inline int64_t changes_at(double lot, const double *chance, const double *strength,
                                  int64_t strengths)
 {
     int passed = (lot < chance[0]) != (lot < chance[1]);
-    double at = passed ? (lot - chance[0]) / (chance[1] - chance[0])
-                       : 1 + (lot - chance[1]) / (chance[2] - chance[1]);
-    int64_t k = 0;
-    while (k < strengths && strength[k] < at)
-        k++;
-    return k;
+    const double *from = chance + !passed;
+    double at = (double)!passed + (lot - from[0]) / (from[1] - from[0]);
+    int64_t below = 0;
+    for (int64_t k = 0; k < strengths; k++)
+        below += strength[k] < at;
+    return below;
 }
 
 /* The few outcomes that change are listed first, so that no other one waits for a branch. */

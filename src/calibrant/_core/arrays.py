@@ -135,13 +135,13 @@ def in_order(
     Results that are added up in this order have the same bits whatever the number of cores. Only a
     few are held at a time.
     """
-    from concurrent.futures import ThreadPoolExecutor
-
     slices = list(row_slices(num_rows, num_columns))
     workers = min(num_threads(), len(slices))
     if workers <= 1:
         yield from ((rows, work(rows)) for rows in slices)
         return
+    from concurrent.futures import ThreadPoolExecutor  # takes as long as a small file
+
     with ThreadPoolExecutor(workers) as pool:
         waiting = deque((rows, pool.submit(work, rows)) for rows in slices[:workers])
         for following in (*slices[workers:], *[None] * workers):

@@ -79,9 +79,9 @@ class Belonging:
     def take(self, rows: Any) -> Belonging:
         """The samples at ``rows``."""
         return Belonging(
-            None if self.clusters is None else self.clusters[rows],
-            MappingProxyType({name: array[rows] for name, array in self.groups.items()}),
-            None if self.weights is None else self.weights[rows],
+            None if self.clusters is None else read_only(self.clusters[rows]),
+            MappingProxyType({name: read_only(array[rows]) for name, array in self.groups.items()}),
+            None if self.weights is None else read_only(self.weights[rows]),
             self.batch,
         )
 

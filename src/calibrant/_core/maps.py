@@ -42,9 +42,13 @@ def rows_of(
     size = math.prod(positions)
     left = None if ignore_index is None else _left_of(truth, ignore_index)
 
+    here = size if left is None else np.diff(np.searchsorted(left, np.arange(count + 1) * size))
+
     def spread(values: Any, name: str) -> NDArray[Any]:
         array = to_numpy(values, name)
-        flat = np.repeat(array, size) if array.shape == (count,) else array.reshape(-1)
+        if array.shape == (count,):
+            return np.repeat(array, here)
+        flat = array.reshape(-1)
         return flat if left is None or flat.shape != truth.shape else flat.take(left)
 
     clusters = belongs["clusters"]

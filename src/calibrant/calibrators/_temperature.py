@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -25,7 +26,7 @@ from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._columns import counts
 from calibrant.calibrators._scores import logit_spread
 from calibrant.calibrators._soft_ece import EceSearch, least_soft_ece, soft_binned_ece
-from calibrant.calibrators._tempered import Tempered
+from calibrant.calibrators._tempered import Tempered, mean
 from calibrant.metrics._binned import ece
 from calibrant.metrics._binning import Binning, BinSums, width_index
 from calibrant.metrics._sample import Sample
@@ -36,8 +37,9 @@ MUKHOTI_GRID = np.arange(1, 101) / 10
 BOUNDS = (0.01, 100.0)
 # Rows of the sample from which the search starts.
 SAMPLE_ROWS = 2000
-# After a Newton step this small, the error is about its square.
-SMALL_DECREMENT = 1e-12
+# Newton's decrement, the square of a step in units of the NLL, after which to stop: the error left
+# is about its square. Sums in float32 carry no more digits, and a start needs few.
+SMALL_DECREMENT, SMALL_IN_FLOAT32, SMALL_FOR_START = 1e-12, 1e-8, 1e-6
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -206,9 +208,9 @@ def nll_temperature(
 ) -> float:
     """The temperature of least mean NLL, which is convex in beta = 1 / T.
 
-    A sample of the rows gives the starting point; two or three passes over all rows follow. Where
-    the optimum lies beyond the bounds, the bound is taken and a warning says so; where every
-    prediction is right, ``sharpest`` is taken instead of the lower bound.
+    A sample of the rows gives the starting point; two or three passes over all rows follow, rarely
+    more. Where the optimum lies beyond the bounds, the bound is taken and a warning says so; where
+    every prediction is right, ``sharpest`` is taken instead of the lower bound.
     """
     rows = Tempered(p)
     if _all_right(rows, weights):
@@ -217,13 +219,9 @@ def nll_temperature(
         _warn_bound(lowest, why, advice)
         return lowest
     limits = (1 / bounds[1], 1 / bounds[0])
-    beta = 1.0
-    if p.num_samples > 4 * SAMPLE_ROWS:
-        index = np.arange(0, p.num_samples, p.num_samples // SAMPLE_ROWS)
-        few = Tempered(p.take(index))
-        some = None if weights is None else weights[index]
-        beta = _least(lambda x: few.slope(x, some), beta, limits)
-    beta = _least(lambda x: rows.slope(x, weights), beta, limits)
+    start = _start(p, weights, limits) if p.num_samples > 4 * SAMPLE_ROWS else 1.0
+    enough = SMALL_DECREMENT if rows.dtype == np.float64 else SMALL_IN_FLOAT32
+    beta = _least(lambda x: rows.slope(x, weights), start, limits, enough)
     if beta <= limits[0] * (1 + 1e-9):
         why = "the logits carry little or no information about the labels"
         if p.kind == "probs" and not p.scores[np.arange(p.num_samples), p.labels].all():
@@ -235,6 +233,27 @@ def nll_temperature(
         _warn_bound(bounds[0], "the logits are far too small", advice)
         return bounds[0]
     return 1 / beta
+
+
+def _start(p: Predictions, weights: Float64 | None, limits: tuple[float, float]) -> float:
+    """The beta of least NLL by a sample of the rows.
+
+    Where the columns are known, so is the slope over all rows at beta = 1: the mean of NLL minus
+    entropy. What it differs by from that of the sample is taken off at every beta.
+    """
+    index = np.arange(0, p.num_samples, p.num_samples // SAMPLE_ROWS)
+    few = Tempered(p.take(index))
+    some = None if weights is None else weights[index]
+    slope_of_few = cache(lambda beta: few.slope(beta, some))
+    off = 0.0
+    if p.swept and p.kind == "logits":
+        off = slope_of_few(1.0)[0] + mean(p.label_log_prob + p.entropy, weights)
+
+    def slope(beta: float) -> tuple[float, float]:
+        first, second = slope_of_few(beta)
+        return first - off, second
+
+    return _least(slope, 1.0, limits, SMALL_FOR_START)
 
 
 def bounds_for(p: Predictions) -> tuple[tuple[float, float], float]:
@@ -256,7 +275,10 @@ def _all_right(rows: Tempered, weights: Float64 | None) -> bool:
 
 
 def _least(
-    slope: Callable[[float], tuple[float, float]], beta: float, limits: tuple[float, float]
+    slope: Callable[[float], tuple[float, float]],
+    beta: float,
+    limits: tuple[float, float],
+    enough: float,
 ) -> float:
     """Zero of a rising slope by Newton's method on beta, kept inside a shrinking bracket.
 
@@ -270,7 +292,7 @@ def _least(
             return beta
         low, high = (beta, high) if first < 0 else (low, beta)
         new = beta - first / second if second > 0 else math.nan
-        if first * first < SMALL_DECREMENT * second and low <= new <= high:
+        if first * first < enough * second and low <= new <= high:
             return new
         beta = new if low < new < high else math.sqrt(low * high)
     return beta

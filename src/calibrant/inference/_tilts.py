@@ -155,22 +155,25 @@ def shared_tilt(p: Predictions, cells: RowCells) -> Tilt:
         found = _likeliest(mass, hits, design)
         logs, slope = found[:bins], float(found[bins])
     else:
-        logs = _likeliest(cells.mass, hits, np.eye(bins))
+        logs = _likeliest(cells.mass, hits)
     return Tilt(np.exp(logs)[None, :] * np.ones((p.num_classes, 1)), slope, middle)
 
 
-def _likeliest(mass: Float64, hits: Float64, design: Float64) -> Float64:
+def _likeliest(mass: Float64, hits: Float64, given: Float64 | None = None) -> Float64:
     """Parameters whose log-factors ``design @ x`` make the labels likeliest, by Newton's method.
+
+    Without a design they are the log-factors themselves.
 
     Row i has a label in part b of its probability with the probability mass_ib · factor_b / sum,
     so the gradient by a log-factor is the number of labels there minus the number expected.
     """
+    design = np.eye(len(hits)) if given is None else given
     x = np.zeros(design.shape[1])
     for _ in range(NEWTON_STEPS):
         q = mass * np.exp(design @ x)
         q /= q.sum(axis=1, keepdims=True)
         expected = q.sum(axis=0)
-        spread = q @ design
+        spread = q if given is None else q @ design
         curvature = design.T * expected @ design + RIDGE * np.eye(len(x)) - spread.T @ spread
         step = np.linalg.solve(curvature, design.T @ (hits - expected) - RIDGE * x)
         largest = float(np.abs(step).max())

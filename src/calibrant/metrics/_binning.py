@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from calibrant._core.arrays import Bool, Float64, Int
+from calibrant._core.arrays import Bool, Float64, Int, over_chunks
 from calibrant._core.checks import check_bins, check_choice
 from calibrant._core.compiled import compiled_rows
 from calibrant._core.compiled_streams import add_by_width
@@ -16,6 +17,8 @@ from calibrant.metrics._sample import Ranked, whole_parts
 Binning = Literal["width", "mass"]
 # Confidences are summed as whole multiples of 2^-53.
 SUM_BITS = 53
+# Rows that a thread bins at a time, and how many passes of NumPy binning one of them is worth.
+WIDTH_ROWS, WIDTH_COST = 1 << 16, 4
 # With more bins than this, all values lie too close to an edge for the compiled kernels.
 MOST_COMPILED_BINS = 1_000_000
 
@@ -158,8 +161,16 @@ def _compiled_width_sums(
     rows: Any, confidence: Float64, correct: Bool, bins: int
 ) -> tuple[Float64, Float64, Float64]:
     """Counts, sums of confidence and hits; the sums have the bits of ``joined``."""
-    tables = np.zeros((3, 2 * bins), dtype=np.int64)
-    add_by_width(rows, confidence, correct, (tables[0], tables[1], tables[2]), SUM_BITS)
+
+    def work(slices: Iterator[slice]) -> Int:
+        found = np.zeros((3, 2 * bins), dtype=np.int64)
+        for part in slices:
+            into = (found[0], found[1], found[2])
+            add_by_width(rows, confidence[part], correct[part], into, SUM_BITS)
+        return found
+
+    parts = over_chunks(work, len(confidence), WIDTH_COST, step=WIDTH_ROWS)
+    tables: Int = np.sum(parts, axis=0)
     count, whole, part = tables.reshape(3, bins, 2).sum(axis=2)
     whole += part >> SUM_BITS
     total = whole + (part & (1 << SUM_BITS) - 1) * 2.0**-SUM_BITS
