@@ -44,7 +44,7 @@ from calibrant.train import (
 from calibrant.train._inputs import Inputs
 from calibrant.train._telemetry import TrainingRecord, record_on_test
 from tests.close import assert_close
-from tests.command import call
+from tests.command import Done, call
 from tests.processes import PATIENCE
 
 SMALL = Recipe(epochs=3, batch_size=64, optimizer="adamw", learning_rate=0.003, weight_decay=0.0)
@@ -307,8 +307,15 @@ def test_a_network_given_as_an_object_is_not_prepared_again(pictures: Dataset) -
     assert torch.equal(trained.model.whitening, given.whitening)
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "calibrant.cli", *arguments]
+def call_on_one_thread(*arguments: object) -> Done:
+    usual = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        done = call(*arguments)
+    finally:
+        torch.set_num_threads(usual)
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 # The command, killed as soon as its third checkpoint is written.
@@ -328,31 +335,18 @@ main()
 
 
 @pytest.mark.slow
-def test_killed_and_resumed(tmp_path: Path) -> None:
+def test_killed_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGKILL in the middle, the same command again: the same weights as without it."""
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # of the process that is killed
     line = ["train", "--data", "signals", "--model", "cnn1d", "--recipe", "quick", "--epochs", "8"]
-    whole = subprocess.run(
-        command(*line, "--out", str(tmp_path / "a")),
-        env=env,
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
+    whole = call_on_one_thread(*line, "--out", tmp_path / "a")
     assert "ECE" in whole.stdout
     killed = [sys.executable, "-c", KILLED, *line, "--out", str(tmp_path / "b")]
-    done = subprocess.run(killed, env=env, check=False, stdout=subprocess.DEVNULL, timeout=PATIENCE)
+    done = subprocess.run(killed, check=False, stdout=subprocess.DEVNULL, timeout=PATIENCE)
     assert done.returncode == -signal.SIGKILL
     assert (tmp_path / "b" / "checkpoint.pt").exists()
     assert not (tmp_path / "b" / "run.json").exists()
-    subprocess.run(
-        command(*line, "--out", str(tmp_path / "b")),
-        env=env,
-        check=True,
-        capture_output=True,
-        timeout=PATIENCE,
-    )
+    call_on_one_thread(*line, "--out", tmp_path / "b")
     one, two = (torch.load(tmp_path / k / "weights.pt", weights_only=True) for k in "ab")
     for name, tensor in one.items():
         assert torch.equal(tensor, two[name])
