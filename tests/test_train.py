@@ -44,7 +44,7 @@ from calibrant.train import (
 from calibrant.train._inputs import Inputs
 from calibrant.train._telemetry import TrainingRecord, record_on_test
 from tests.close import assert_close
-from tests.command import Done, call
+from tests.command import call
 from tests.processes import PATIENCE
 
 SMALL = Recipe(epochs=3, batch_size=64, optimizer="adamw", learning_rate=0.003, weight_decay=0.0)
@@ -307,15 +307,8 @@ def test_a_network_given_as_an_object_is_not_prepared_again(pictures: Dataset) -
     assert torch.equal(trained.model.whitening, given.whitening)
 
 
-def call_on_one_thread(*arguments: object) -> Done:
-    usual = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        done = call(*arguments)
-    finally:
-        torch.set_num_threads(usual)
-    assert done.returncode == 0, done.stderr
-    return done
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "calibrant.cli", *arguments]
 
 
 # The command, killed as soon as its third checkpoint is written.
@@ -335,18 +328,31 @@ main()
 
 
 @pytest.mark.slow
-def test_killed_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_and_resumed(tmp_path: Path) -> None:
     """SIGKILL in the middle, the same command again: the same weights as without it."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # of the process that is killed
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
     line = ["train", "--data", "signals", "--model", "cnn1d", "--recipe", "quick", "--epochs", "8"]
-    whole = call_on_one_thread(*line, "--out", tmp_path / "a")
+    whole = subprocess.run(
+        command(*line, "--out", str(tmp_path / "a")),
+        env=env,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
     assert "ECE" in whole.stdout
     killed = [sys.executable, "-c", KILLED, *line, "--out", str(tmp_path / "b")]
-    done = subprocess.run(killed, check=False, stdout=subprocess.DEVNULL, timeout=PATIENCE)
+    done = subprocess.run(killed, env=env, check=False, stdout=subprocess.DEVNULL, timeout=PATIENCE)
     assert done.returncode == -signal.SIGKILL
     assert (tmp_path / "b" / "checkpoint.pt").exists()
     assert not (tmp_path / "b" / "run.json").exists()
-    call_on_one_thread(*line, "--out", tmp_path / "b")
+    subprocess.run(
+        command(*line, "--out", str(tmp_path / "b")),
+        env=env,
+        check=True,
+        capture_output=True,
+        timeout=PATIENCE,
+    )
     one, two = (torch.load(tmp_path / k / "weights.pt", weights_only=True) for k in "ab")
     for name, tensor in one.items():
         assert torch.equal(tensor, two[name])
