@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import subprocess
@@ -33,16 +34,29 @@ def shared() -> Path:
 
 
 @pytest.fixture(scope="session")
-def data_folder(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def unpacked(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Real images and texts as plain files, unpacked by the first process that needs them."""
+    script = shared / "data" / "unpack.py"
+    if not script.is_file():
+        pytest.skip("the folder with real data is absent")
+    pytest.importorskip("PIL")
+    ours = tmp_path_factory.getbasetemp()
+    every = ours.parent if "PYTEST_XDIST_WORKER" in os.environ else ours
+    folder, ready = every / "data", every / "data is ready"
+    with (every / "data is locked").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not ready.exists():
+            subprocess.run([sys.executable, script, folder], check=True, timeout=300)
+            ready.touch()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def data_folder(request: pytest.FixtureRequest) -> Path:
     """Real images and texts as plain files: CALIBRANT_DATA, or unpacked for this session."""
     if "CALIBRANT_DATA" in os.environ:
         return Path(os.environ["CALIBRANT_DATA"])
-    folder = tmp_path_factory.mktemp("data")
-    command = [sys.executable, str(shared / "data" / "unpack.py"), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    if done.returncode:
-        pytest.skip(f"the real data could not be unpacked: {done.stderr[-200:]}")
-    return folder
+    return request.getfixturevalue("unpacked")
 
 
 def draw(
@@ -109,6 +123,13 @@ IMPORTING = (
     "test_public_api.py",
     "test_integrations.py",
     "test_torchmetrics.py",
+)
+# Slow tests that trace networks: one process loads the compiler of PyTorch, which takes seconds.
+COMPILING = (
+    "test_all_calibrators.py",
+    "test_all_losses.py",
+    "test_train.py::test_compiled_is_the_same_network",
+    "test_train.py::test_optimisers_are_those_of_pytorch",
 )
 # Files that judge the evidence, which is read once.
 JUDGING = ("test_pages.py", "test_papers_collected.py", "test_papers_claims.py")
@@ -197,6 +218,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
                 return "importing"
             if name in JUDGING:
                 return "judging"
+            if one_by_one and nodeid.rpartition("/")[2].startswith(COMPILING):
+                return "compiling"
             return nodeid if one_by_one and name not in COSTLY else name
 
     return Files(config, log)

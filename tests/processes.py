@@ -36,6 +36,29 @@ def begin_python(code: str, *arguments: Any) -> subprocess.Popen[str]:
     return as_in_a_terminal([sys.executable, "-c", code, *map(str, arguments)])
 
 
+# The command, which says every half second how far it got, and not every ten.
+TALKATIVE = """
+from calibrant.cli import _common, main
+_common.Heartbeat.EVERY = 0.5
+main()
+"""
+
+
+def begin_talkative(*arguments: Any, **environment: str) -> subprocess.Popen[str]:
+    """A command of which a test waits until it has got somewhere."""
+    line = [sys.executable, "-c", TALKATIVE, *map(str, arguments)]
+    return as_in_a_terminal(line, **environment)
+
+
+def wait_for_files(process: subprocess.Popen[str]) -> None:
+    """Wait until a stream over many files has told how many it has measured."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.endswith(" files\n"):
+            return
+    raise AssertionError("it ended")
+
+
 def begin_script(script: Path, *arguments: Any) -> subprocess.Popen[str]:
     """A program of the user, which can import the tests."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)

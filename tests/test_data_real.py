@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,16 +13,9 @@ from calibrant.data import batch_trees, load, load_cifar10h, load_glove, load_sh
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def folder(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The real data as plain files."""
-    script = shared / "data" / "unpack.py"
-    if not script.is_file():
-        pytest.skip("the folder with real data is absent")
-    pytest.importorskip("PIL")
-    target = tmp_path_factory.mktemp("real")
-    subprocess.run([sys.executable, script, target], check=True, timeout=100)
-    return target
+@pytest.fixture
+def folder(unpacked: Path) -> Path:
+    return unpacked
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,9 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from calibrant._core.processes import fork_server
 from calibrant.losses import LOSSES, Objective
+from calibrant.study._local import PRELOAD
 from tests.close import assert_close
 from tests.test_all_losses import CONFIGURATIONS
 
@@ -113,7 +115,8 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     out = tmp_path / "rank0.pt"
-    mp.spawn(work, args=(port, str(out)), nprocs=RANKS)
+    fork_server(PRELOAD)  # it loads PyTorch once for both
+    mp.start_processes(work, args=(port, str(out)), nprocs=RANKS, start_method="forkserver")
     together, second = torch.load(out, weights_only=True)
     alone = gradients(network(), *data())
     assert together.keys() == alone.keys()

@@ -7,7 +7,10 @@ import inspect
 import io
 import json
 import math
+import shutil
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ import torch
 from scipy import stats
 from typer.testing import CliRunner
 
-from calibrant import InputError
+from calibrant import InputError, papers
 from calibrant.cli import _papers as commands
 from calibrant.cli import app
 from calibrant.losses import Objective
@@ -517,7 +520,27 @@ def test_ours_are_mean_spread_temperature_and_mark() -> None:
 # --- everything at the smallest scale ---------------------------------------------------------
 
 
+@pytest.fixture
+def smaller_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The studies of the smoke scale with two epochs, and a fourth of the test signals."""
+    recipes = tmp_path / "recipes"
+    shutil.copytree(RECIPE_FOLDER, recipes)
+    for file, usual, ours in (
+        ("common", "epochs = 5", "epochs = 2"),
+        ("signals", 'data = "signals"', 'data = { name = "signals", test_size = 500 }'),
+    ):
+        path = recipes / "smoke" / f"{file}.toml"
+        text = path.read_text(encoding="utf-8")
+        assert usual in text
+        path.write_text(text.replace(usual, ours), encoding="utf-8")
+    monkeypatch.setattr("calibrant.papers._scales.RECIPE_FOLDER", recipes)
+    load_study.cache_clear()
+    yield
+    load_study.cache_clear()
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("smaller_runs")
 def test_everything_at_smoke_scale(tmp_path: Path) -> None:
     """One test, so that the runs are made once and not by every worker."""
     smoke = run_all(tmp_path / "smoke")
@@ -599,6 +622,12 @@ def check_running_again_runs_nothing(smoke: Path) -> None:
 
 def check_claims(smoke: Path) -> None:
     assert scale_of(smoke) == "smoke"
+    with pytest.MonkeyPatch.context() as patch:  # both commands judge the same evidence
+        patch.setattr(papers, "evidence_at", cache(papers.evidence_at))
+        check_verdicts(smoke)
+
+
+def check_verdicts(smoke: Path) -> None:
     done = CliRunner().invoke(app, ["papers", "claims", "--results", str(smoke), "--json"])
     assert done.exit_code == 0, done.output
     assert "nothing about the paper" in done.stderr

@@ -17,7 +17,7 @@ from calibrant import InputError
 from calibrant.streaming import RayTasks, accumulate_files, in_this_process, parquet_files
 from calibrant.study import Local, Ray, run_study
 from tests.command import call
-from tests.processes import begin, stop, wait_for
+from tests.processes import begin, begin_talkative, stop, wait_for_files
 from tests.test_stream_files import SIZES, states, write_shards
 from tests.test_stream_remote import many_files
 from tests.test_study import tiny, values
@@ -150,8 +150,8 @@ def test_the_command_on_a_cluster(cluster: tuple[str, Path], tmp_path: Path) -> 
     folder.mkdir()
     many_files(folder, 3000, 20_000)
     line = ["measure", folder, "--stream", "--executor", "ray", "--address", address]
-    process = begin(*line, **quiet)
-    wait_for(lambda: "files" in (process.stderr.readline() if process.stderr else ""), 120)
+    process = begin_talkative(*line, **quiet)
+    wait_for_files(process)
     seconds, _, error, left = stop(process, signal.SIGINT)
     assert seconds < 2
     assert "files measured. Run the same command to start again." in error

@@ -693,7 +693,7 @@ def test_one_model_of_a_thousand_classes_is_small_and_fast(
     write_report({"big": p}, tmp_path / "r.html", replicates=20)
     assert (tmp_path / "r.html").stat().st_size <= MOST_BYTES
     with web.opened(browser, tmp_path / "r.html") as view:
-        assert min(opening_seconds(view) for _ in range(3)) < 2
+        assert any(opening_seconds(view) < 2 for _ in range(3))
         for temperature in (0.5, 1.0, 2.0):
             view.set_temperature(temperature)
             want = metrics.ece(Predictions(logits=z / np.float32(temperature), labels=y))

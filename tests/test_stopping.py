@@ -54,8 +54,8 @@ def study_arguments(folder: Path, **changes: Any) -> list[Any]:
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# After 15 s the runs are well under way, as they are after 6 s: there one signal speaks for all.
-LATER = [*((seconds, number) for seconds in (3, 6) for number in SIGNALS), (15, signal.SIGINT)]
+# None: as soon as both runs have a checkpoint.
+LATER = [(seconds, number) for seconds in (3, None) for number in SIGNALS]
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,15 @@ LATER = [*((seconds, number) for seconds in (3, 6) for number in SIGNALS), (15, 
         *(pytest.param(*moment, marks=pytest.mark.slow) for moment in LATER),
     ],
 )
-def test_a_study_stops_at_once(tmp_path: Path, after: float, number: int) -> None:
+def test_a_study_stops_at_once(tmp_path: Path, after: float | None, number: int) -> None:
     """While it or its workers load PyTorch, or in mid-run: one sentence, no process left."""
     start = time.monotonic()
     process = begin(*study_arguments(tmp_path, **LONG))
     wait_for_handlers(process)
-    time.sleep(max(0, start + after - time.monotonic()))
+    if after is None:
+        wait_for(lambda: len(list(tmp_path.glob("out/runs/*/checkpoint.pt"))) == 2)
+    else:
+        time.sleep(max(0, start + after - time.monotonic()))
     assert process.poll() is None
     working = bool(list(tmp_path.glob("out/locks/*")))
     seconds, _, error, left = stop(process, number)
@@ -90,7 +93,7 @@ def test_a_stop_says_what_to_do_from_the_start(tmp_path: Path, moment: str) -> N
         "import calibrant._core.stopping as stopping; stopping.install()\n"
         f"def hang(*a, **k): pathlib.Path({str(begun)!r}).touch(); time.sleep(60)\n"
         "if sys.argv.pop(1) == 'importing': hang()\n"
-        "from calibrant.study import _run; _run.check_training = hang\n"
+        "from calibrant.study import Local; Local.begin = hang\n"
         "from calibrant.cli import main; main()\n"
     )
     arguments = study_arguments(tmp_path)

@@ -22,7 +22,13 @@ from calibrant.streaming import (
 )
 from tests.command import call
 from tests.conftest import draw
-from tests.processes import begin, begin_python, stop, wait_for_handlers
+from tests.processes import (
+    begin_python,
+    begin_talkative,
+    stop,
+    wait_for_files,
+    wait_for_handlers,
+)
 from tests.test_stream_files import SIZES, files_in, in_memory, states, write_shards
 from tests.test_study_ray import LOCAL_HOST
 
@@ -127,12 +133,16 @@ def many_files(folder: Path, count: int, rows: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after", [1, 8])
-def test_ctrl_c_stops_at_once(tmp_path: Path, after: float) -> None:
+@pytest.mark.parametrize("moment", ["starting", "measuring"])
+def test_ctrl_c_stops_at_once(tmp_path: Path, moment: str) -> None:
     many_files(tmp_path, 4000, 20_000)
-    process = begin("measure", tmp_path, "--stream", "--executor", "local", "--workers", 2)
-    time.sleep(after)
-    wait_for_handlers(process)
+    line = ("measure", tmp_path, "--stream", "--executor", "local", "--workers", 2)
+    process = begin_talkative(*line)
+    if moment == "measuring":
+        wait_for_files(process)
+    else:
+        time.sleep(1)
+        wait_for_handlers(process)
     assert process.poll() is None
     seconds, _, error, left = stop(process, signal.SIGINT)
     assert seconds < 2

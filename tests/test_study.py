@@ -48,7 +48,7 @@ from calibrant.study._local import probe
 from calibrant.study._sharing import share, shared
 from calibrant.train import predict, train
 from tests.command import call
-from tests.processes import PATIENCE, begin, begin_held, wait_for
+from tests.processes import PATIENCE, begin, begin_held, begin_python, wait_for
 
 TINY: dict[str, Any] = {
     "name": "tiny",
@@ -258,6 +258,29 @@ def test_names_are_checked_without_pytorch_but_for_its_own() -> None:
             timeout=120,
         )
         assert done.stdout == "refused\n", done.stderr
+
+
+@pytest.mark.slow
+def test_a_worker_checks_the_training_for_a_driver_without_pytorch(tmp_path: Path) -> None:
+    """A misspelt loss is refused before anything is written, and runs are finished."""
+    code = (
+        "import sys\n"
+        "from calibrant import InputError\n"
+        "from calibrant.study import Local, Study, run_study\n"
+        "for name in ('focl', 'focal'):\n"
+        f"    settings = {TINY!r} | {{'objectives': [name], 'seeds': 1}}\n"
+        "    study = Study.parse(settings, training=False)\n"
+        "    try: print(run_study(study, sys.argv[1], executor=Local(1, 1)).count('done'))\n"
+        "    except InputError as error: print(error)\n"
+        "    print(sorted({'torch'} & set(sys.modules)))\n"
+    )
+    process = begin_python(code, tmp_path / "out")
+    said, error = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, error) == (0, "")
+    refused, *rest = said.splitlines()
+    assert refused.startswith("In the objective 'focl', loss must be")
+    assert refused.endswith("Did you mean 'focal'?")
+    assert rest == ["[]", "1", "[]"]
 
 
 def test_methods_with_their_own_recipe_and_size() -> None:

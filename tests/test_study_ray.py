@@ -276,10 +276,12 @@ def test_a_token_as_the_documentation_says(tmp_path_factory: pytest.TempPathFact
     """With the token of the cluster a study runs; with another one it ends with a sentence."""
     tmp_path = tmp_path_factory.mktemp("t")  # Ray wants a short name
     homes = [{"RAY_AUTH_MODE": "token", "HOME": str(tmp_path / name)} for name in ("a", "b")]
-    for env in homes:
-        Path(env["HOME"]).mkdir()
-        line = [ray_command(), "get-auth-token", "--generate"]
-        subprocess.run(line, env={**os.environ, **env}, check=True, capture_output=True)
+    line = [ray_command(), "get-auth-token", "--generate"]
+    subprocess.run(line, env={**os.environ, **homes[0]}, check=True, capture_output=True)
+    token = tmp_path / "a" / ".ray" / "auth_token"
+    other_token = tmp_path / "b" / ".ray" / "auth_token"
+    other_token.parent.mkdir(parents=True)
+    other_token.write_text(token.read_text()[::-1])
     path = toml(tmp_path, seeds=1, objectives=["cross_entropy"])
     with head_node(tmp_path, homes[0]) as address:
         options = ("--executor", "ray", "--address", address)

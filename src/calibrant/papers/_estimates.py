@@ -94,8 +94,8 @@ def estimate(contrast: Contrast, found: Sequence[Setting], runs: int | None = No
         mean, low, high = pooled(known)
     else:
         mean, low, high = _over_settings([float(s.mean) for s in whole], runs)
-    cases = [case for setting in found for case in _cases(contrast, setting)]
     pairs = [_gaps(setting).at(runs) for setting in found]
+    cases = [case for gaps in pairs for case in _cases(contrast, gaps.mean)]
     against = within = None
     if any((spread.error >= 0).any() for spread in pairs):
         enough = contrast.enough(len(cases))
@@ -228,9 +228,8 @@ def _combined(weights: Array, variances: Array, freedom: Array) -> tuple[float, 
 # --- cases -------------------------------------------------------------------------------------
 
 
-def _cases(contrast: Contrast, setting: Setting) -> list[bool]:
+def _cases(contrast: Contrast, gaps: Array) -> list[bool]:
     """Which pairs, or parts if the best is asked for, support the claim."""
-    gaps = _gaps(setting).mean
     if contrast.within is not None:
         low, high = contrast.within
         agree = (gaps > low) & (gaps < high)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 import warnings
 from collections import deque
@@ -21,6 +22,7 @@ from calibrant.study._execute import StudyError, execute
 from calibrant.study._executors import Outcome
 from calibrant.study._records import Evaluation, Run
 from calibrant.study._sharing import share, shared
+from calibrant.study._validate import check_training
 
 ATTEMPTS = 3
 PROBE_SECONDS = 1.0
@@ -50,6 +52,20 @@ class Local:
         Called while there is something else to do, it saves that time.
         """
         fork_server(PRELOAD)
+
+    def check(self, runs: Sequence[Run]) -> None:
+        """Reject what cannot be trained, before anything runs.
+
+        A worker knows it: this process needs no PyTorch, whose loading takes seconds.
+        """
+        if "torch" in sys.modules:
+            check_training(runs)
+            return
+        with crew() as workers, suppress(WorkerDied):  # those that run something will say so
+            workers.append(_worker(1))
+            workers[0].give(runs, check_training, runs)
+            answered(workers)
+            workers[0].answer()
 
     def work(
         self, runs: Sequence[Run], evaluation: Evaluation, store: Store

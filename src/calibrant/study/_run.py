@@ -112,8 +112,10 @@ def run_study(
             need_extra("torch", "Training")
             works = executor or Local()
             if isinstance(works, Local):
-                works.begin()  # both processes load PyTorch at the same time
-            check_training(todo)
+                works.begin()  # it loads PyTorch while this process goes on
+                works.check(todo)
+            else:
+                check_training(todo)
             elsewhere = _work(todo, study, store, works, now, report)
             while any(store.claimed(run.key) for run in elsewhere):
                 time.sleep(0.5)
