@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import warnings
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -174,8 +174,6 @@ def worker(rank: int, folder: str) -> None:
     """One of two processes: an uneven half of the samples."""
     from torch import distributed
 
-    warnings.simplefilter("ignore")  # of PyTorch's own
-    torch.set_num_threads(1)  # the threads of the test's process are not in this one
     distributed.init_process_group(
         "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2
     )
@@ -188,19 +186,15 @@ def worker(rank: int, folder: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_two_processes_equal_one(tmp_path: Path) -> None:
+    code = "import sys; from tests.test_torchmetrics import worker; "
+    code += "worker(int(sys.argv[1]), sys.argv[2])"
+    line = [sys.executable, "-W", "ignore", "-c", code]
+    both = [subprocess.Popen([*line, str(rank), str(tmp_path)]) for rank in range(2)]
+    assert [process.wait(PATIENCE) for process in both] == [0, 0]
     z, labels = draw(500, 4)
     one = panel_of(4, metrics=EVERY)
     one.update(*tensors(z, labels))
-    # Forked with TorchMetrics loaded, which takes a new process five seconds or more.
-    start = multiprocessing.get_context("fork").Process
-    both = [start(target=worker, args=(rank, str(tmp_path))) for rank in range(2)]
-    for process in both:
-        process.start()
-    for process in both:
-        process.join(PATIENCE)
-    assert [process.exitcode for process in both] == [0, 0]
     for rank in range(2):
         found = torch.load(tmp_path / f"{rank}.pt")
         assert {name: float(value) for name, value in found.items()} == computed(one)
