@@ -1,7 +1,7 @@
 """Our own evidence: finished studies into evidence/, and the tables of docs/which.md from there.
 
     python benchmarks/evidence.py collect RESULTS_DIR   # what `calibrant study run --out` wrote
-    python benchmarks/evidence.py add RESULTS_DIR       # the same, beside the runs that are there
+    python benchmarks/evidence.py add RESULTS_DIR       # the same, keeping the runs that are there
     python benchmarks/evidence.py tables
 
 The tables need nothing but the files in evidence/, so anyone can make them again.
@@ -32,13 +32,18 @@ NAMES = {
     "features-cifar100": "CIFAR-100, head on features",
     "features-news20": "20 Newsgroups, head on word vectors",
     "features-sst2": "SST-2, head on word vectors",
+    "cifar10-speednet": "CIFAR-10, speednet",
     "cifar10": "CIFAR-10, ResNet-8",
     "cifar100": "CIFAR-100, ResNet-8",
     "news20": "20 Newsgroups, 1D-CNN",
     "sst2": "SST-2, Tree-LSTM",
 }
-# Where the file of a data set has the runs of several networks: the one that its table shows.
-NETWORKS = {"cifar10": "resnet8", "cifar100": "resnet8"}
+# Where the file of a data set has the runs of several networks: the file and the network.
+NETWORKS = {
+    "cifar10-speednet": ("cifar10", "speednet"),
+    "cifar10": ("cifar10", "resnet8"),
+    "cifar100": ("cifar100", "resnet8"),
+}
 LOSSES = (
     "cross_entropy",
     "label_smoothing",
@@ -79,8 +84,9 @@ class Values:
 
     def __init__(self, data: str) -> None:
         self.by_seed: dict[Place, dict[int, float]] = defaultdict(dict)
-        network = [("model", "==", NETWORKS[data])] if data in NETWORKS else None
-        table: pa.Table = pq.read_table(FOLDER / f"{data}.parquet", filters=network)
+        file, network = NETWORKS.get(data, (data, None))
+        only = [("model", "==", network)] if network else None
+        table: pa.Table = pq.read_table(FOLDER / f"{file}.parquet", filters=only)
         names = ("objective", "calibrator", "part", "metric")
         places = zip(*(texts_of(table[name]) for name in names), strict=True)
         numbers = (table[name].to_numpy().tolist() for name in ("seed", "value"))
@@ -215,8 +221,6 @@ def pairs() -> str:
     """The best loss and calibrator by NLL per data set, against cross-entropy."""
     rows = []
     for data, name in NAMES.items():
-        if not (FOLDER / f"{data}.parquet").exists():
-            continue
         v = values_of(data)
         means = {
             (loss, method): summarise_runs(values).mean

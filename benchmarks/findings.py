@@ -18,11 +18,23 @@ import verdicts
 from calibrant.papers import CLAIMS
 from calibrant.results import compare_runs
 from common import markdown
-from evidence import FOLDER, KINDS, NAMES, NATURAL, Values, judged_networks, spread, values_of
+from evidence import (
+    FOLDER,
+    KINDS,
+    LOSSES,
+    NAMES,
+    NATURAL,
+    Values,
+    judged_networks,
+    spread,
+    values_of,
+)
 
 CORRUPTED = [f"generated/{kind}/{level}" for kind in KINDS for level in range(1, 6)]
 CE = "cross_entropy"
-IMAGES = ("features-cifar10", "features-cifar100", "cifar10")
+LINE = "<br>"  # within a cell of a table
+MARKS = {"lower": " ▼", "higher": " ▲"}
+IMAGES = ("features-cifar10", "features-cifar100", "cifar10-speednet", "cifar10")
 SHOWN = (*IMAGES, "features-news20", "features-sst2")
 HEADS_CORRUPTED = ("gaussian_noise-3", "contrast-3", "motion_blur-3", "gaussian_noise-5")
 SHIFTED = {
@@ -33,9 +45,14 @@ SHIFTED = {
             ]
             for data in ("cifar10", "cifar100")
         },
+        "cifar10-speednet": [f"generated/{kind}/{level}" for kind in KINDS for level in (3, 5)],
         "cifar10": CORRUPTED,
     },
-    "natural": {"features-cifar10": [f"features/cifar10/{NATURAL}"], "cifar10": [NATURAL]},
+    "natural": {
+        "features-cifar10": [f"features/cifar10/{NATURAL}"],
+        "cifar10-speednet": [NATURAL],
+        "cifar10": [NATURAL],
+    },
 }
 
 
@@ -51,7 +68,7 @@ class Difference(NamedTuple):
     def word(self) -> str:
         if self.low > 0:
             return "higher"
-        return "lower" if self.high < 0 else "not told apart"
+        return "lower" if self.high < 0 else "no significant difference"
 
     def shown(self, digits: int) -> str:
         ends = f"{self.low:+.{digits}f} to {self.high:+.{digits}f}"
@@ -113,37 +130,20 @@ def on_a_tail(a: str, b: str) -> Difference:
     return differ(one, two)
 
 
-def after_the_same_calibrator(method: str) -> str:
-    """Losses whose NLL after a calibrator differs from that of cross-entropy after the same."""
-    parts = []
+def minus_cross_entropy(metric: str, method: str, digits: int, scale: float = 1.0) -> str:
+    """Each loss minus cross-entropy after the same calibrator, by set of runs."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
     for data, name in NAMES.items():
-        v = values_of(data)
-        found = {x: against(data, "nll", (x, method), (CE, method)) for x in v.losses if x != CE}
-        shown = {
-            word: [f"`{x}` {d.shown(3)}" for x, d in found.items() if d.word == word]
-            for word in ("lower", "higher")
-        }
-        texts = [f"{word}: {', '.join(some)}" for word, some in shown.items() if some]
-        parts.append(f"{name} — {'; '.join(texts) if texts else 'none'}")
-    return ". ".join(parts) + "."
-
-
-def uncalibrated() -> str:
-    """Losses whose ECE as trained is below that of cross-entropy, and above."""
-    parts = []
-    for data, name in NAMES.items():
-        v = values_of(data)
-        found = {
-            x: against(data, "ece", (x, "none"), (CE, "none"), scale=100)
-            for x in v.losses
-            if x != CE
-        }
-        for word in ("lower", "higher"):
-            some = sorted((d.mean, x) for x, d in found.items() if d.word == word)
-            if some:
-                best = ", ".join(f"`{x}` {found[x].shown(1)}" for _, x in some)
-                parts.append(f"{name}, {word}: {best}")
-    return ". ".join(parts) + "."
+        for loss in values_of(data).losses:
+            d = against(data, metric, (loss, method), (CE, method), scale=scale)
+            if loss != CE and d.count > 1:
+                found[loss][name] = f"{d.shown(digits)}{MARKS.get(d.word, '')}"
+    rows = [
+        [f"`{loss}`", *(found[loss].get(name, "") for name in NAMES.values())]
+        for loss in LOSSES
+        if loss in found
+    ]
+    return markdown(["loss", *NAMES.values()], rows)
 
 
 def most_wins() -> int:
@@ -165,14 +165,14 @@ def on(
     scale: float = 1.0,
 ) -> str:
     """One pair minus another on several data sets, each with its interval."""
-    return "; ".join(
+    return LINE.join(
         f"{NAMES[data]} {against(data, metric, a, b, scale=scale).shown(digits)}" for data in datas
     )
 
 
 def under_shift(metric: str, a: tuple[str, str], b: tuple[str, str], kind: str) -> str:
     """The same on shifted samples, where we have them: in points."""
-    return "; ".join(
+    return LINE.join(
         f"{NAMES[data]} {against(data, metric, a, b, parts, 100).shown(1)}"
         for data, parts in SHIFTED[kind].items()
     )
@@ -193,13 +193,17 @@ def least_error(kind: str) -> str:
         best = min(found, key=lambda pair: sum(found[pair]) / len(found[pair]))
         shown = spread(found[best], percent=True)
         texts.append(f"{NAMES[data]} {shown} % (`{best[0]}`, {best[1]})")
-    return "; ".join(texts)
+    return LINE.join(texts)
 
 
 def learned(v: Values, loss: str) -> bool:
     """Whether a loss reaches half the accuracy of cross-entropy; guessing is easily calibrated."""
     one, two = (v.over(x, "none", ["test"], "accuracy") for x in (loss, CE))
     return 2 * sum(one) / len(one) > sum(two) / len(two)
+
+
+def in_lines(*texts: str) -> str:
+    return LINE.join(texts)
 
 
 def advice() -> str:
@@ -219,60 +223,78 @@ def advice() -> str:
             "a trained network, a few hundred labelled samples",
             "–",
             "`temperature`, which changes no predicted class; `auto` for the lowest NLL",
-            f"ECE in points, `temperature` minus none: {ece.count} pretrained networks "
-            f"{ece.shown(1)}; {on(SHOWN, 'ece', ts, plain, 1, 100)}. NLL of `auto` minus "
-            f"`temperature`, fitted to 200 samples: {few.shown(4)} on {few.count} networks",
+            in_lines(
+                f"ECE in points, `temperature` minus none: {ece.count} pretrained networks "
+                f"{ece.shown(1)}",
+                on(SHOWN, "ece", ts, plain, 1, 100),
+                f"NLL of `auto` minus `temperature`, fitted to 200 samples: {few.shown(4)} on "
+                f"{few.count} networks",
+            ),
         ],
         [
             "a trained network, thousands of labelled samples",
             "–",
             "`auto`; of single methods `structured_matrix` up to about a hundred classes, "
             "otherwise `structured_vector`",
-            f"NLL of `auto` minus `temperature`, fitted to 5,000 samples: {many.shown(4)} on "
-            f"{many.count} networks; minus `structured_matrix`: {single.shown(4)}. NLL of "
-            f"`structured_matrix` minus `temperature`: {matrix.shown(4)} on {matrix.count} "
-            f"pretrained networks; accuracy {accuracy.shown(2)} points. NLL of "
-            f"`structured_vector` minus `temperature` for cross-entropy: "
-            f"{on(SHOWN, 'nll', (CE, 'SVS'), ts, 3)}",
+            in_lines(
+                f"NLL of `auto` minus `temperature`, fitted to 5,000 samples: {many.shown(4)} on "
+                f"{many.count} networks; minus `structured_matrix`: {single.shown(4)}",
+                f"NLL of `structured_matrix` minus `temperature`: {matrix.shown(4)} on "
+                f"{matrix.count} pretrained networks; accuracy {accuracy.shown(2)} points",
+                "NLL of `structured_vector` minus `temperature` for cross-entropy:",
+                on(SHOWN, "nll", (CE, "SVS"), ts, 3),
+            ),
         ],
         [
             "you train, and can calibrate afterwards",
             "`cross_entropy`",
             "`structured_vector` or `temperature`",
-            f"after temperature scaling no loss has a lower NLL than cross-entropy on more than "
-            f"{most_wins()} of our {len(NAMES)} sets of runs "
-            f"([below](#compare-losses-after-calibration)). Label smoothing minus cross-entropy, "
-            f"NLL after TS: {on(SHOWN, 'nll', ('label_smoothing', 'TS'), ts, 3)}",
+            in_lines(
+                f"after temperature scaling no loss has a lower NLL than cross-entropy on more "
+                f"than {most_wins()} of our {len(NAMES)} sets of runs "
+                f"([below](#compare-losses-after-calibration))",
+                "Label smoothing minus cross-entropy, NLL after TS:",
+                on(SHOWN, "nll", ("label_smoothing", "TS"), ts, 3),
+            ),
         ],
         [
             "you train, and cannot calibrate afterwards",
             "`focal:gamma=3` or mixup; measure it",
             "none",
-            f"ECE in points minus cross-entropy, focal loss: "
-            f"{on((*SHOWN, 'sst2'), 'ece', ('focal', 'none'), plain, 1, 100)}; mixup: "
-            f"{on(IMAGES, 'ece', ('mixup', 'none'), plain, 1, 100)}; cross-entropy with "
-            f"`soft_binned_ece`: "
-            f"{on(IMAGES, 'ece', (f'{CE} + soft_binned_ece', 'none'), plain, 1, 100)}",
+            in_lines(
+                "ECE in points minus cross-entropy, focal loss:",
+                on((*SHOWN, "sst2"), "ece", ("focal", "none"), plain, 1, 100),
+                "mixup:",
+                on(IMAGES, "ece", ("mixup", "none"), plain, 1, 100),
+                "cross-entropy with `soft_binned_ece`:",
+                on(IMAGES, "ece", (f"{CE} + soft_binned_ece", "none"), plain, 1, 100),
+            ),
         ],
         [
             "class frequencies will change, samples of a class will not",
             "–",
             "`label_shift` on unlabelled scores ([how to](shift.md))",
-            f"NLL on a long tail of {tail.count} networks: `label_shift` minus calibration on "
-            f"samples with the old frequencies {tail.shown(3)}; minus a fit to labels of the "
-            f"tail {refit.shown(3)}",
+            in_lines(
+                f"NLL on a long tail of {tail.count} networks: `label_shift` minus calibration on "
+                f"samples with the old frequencies {tail.shown(3)}",
+                f"minus a fit to labels of the tail {refit.shown(3)}",
+            ),
         ],
         [
             "samples will look different: corruption, another source",
             "`cross_entropy`",
             "`temperature`",
-            f"ECE of cross-entropy in points, scaled minus as trained, corrupted: "
-            f"{under_shift('ece', ts, plain, 'corrupted')}; photographs from another source: "
-            f"{under_shift('ece', ts, plain, 'natural')}. Focal loss without calibration minus "
-            f"cross-entropy with it, corrupted: "
-            f"{under_shift('ece', ('focal', 'none'), ts, 'corrupted')}. Lowest ECE of all losses "
-            f"(with half the accuracy of cross-entropy or more) and calibrators, chosen on the "
-            f"same samples: {least_error('corrupted')}",
+            in_lines(
+                "ECE of cross-entropy in points, scaled minus as trained, corrupted:",
+                under_shift("ece", ts, plain, "corrupted"),
+                "photographs from another source:",
+                under_shift("ece", ts, plain, "natural"),
+                "Focal loss without calibration minus cross-entropy with it, corrupted:",
+                under_shift("ece", ("focal", "none"), ts, "corrupted"),
+                "Lowest ECE of all losses (with half the accuracy of cross-entropy or more) and "
+                "calibrators, chosen on the same samples:",
+                least_error("corrupted"),
+            ),
         ],
         [
             "you have two classes, or only confidences",
@@ -296,10 +318,10 @@ def advice() -> str:
 
 def losses_compared() -> str:
     return (
-        f"NLL after temperature scaling, a loss minus cross-entropy, where the interval "
-        f"excludes 0. "
-        f"{after_the_same_calibrator('TS')}\n\nECE in points without calibration, likewise. "
-        f"{uncalibrated()}"
+        "A loss minus cross-entropy, means within seeds with 95 % intervals: ▼ marks a lower "
+        "value, ▲ a higher one, nothing where the interval contains 0. NLL after temperature "
+        f"scaling of both:\n\n{minus_cross_entropy('nll', 'TS', 3)}\n\nECE in points, both "
+        f"uncalibrated:\n\n{minus_cross_entropy('ece', 'none', 1, 100)}"
     )
 
 
@@ -385,6 +407,7 @@ def known() -> str:
     count = verdicts.counts(names)
     untested = sum(not verdicts.words_of(name) for name in names)
     decided = len(names) - count["cannot tell"]
+    mixed = ", ".join(name for name in names if verdicts.overall(name) == verdicts.MIXED)
     sources = ", ".join(
         f"{len(verdicts.decided_by(source, names))} by {shown}"
         for source, shown in verdicts.SOURCES.items()
@@ -392,20 +415,20 @@ def known() -> str:
     return (
         f"Of the {len(names)} empirical claims of [the papers](papers/index.md), {decided} are "
         f"decided by our numbers ({sources}): {count['holds']} hold, {count['does not hold']} do "
-        f"not, and on {count[verdicts.MIXED]} our sources disagree. "
-        f"{count['cannot tell']} cannot be told, {untested} of them because we have no numbers. "
+        f"not, and on {count[verdicts.MIXED]} our sources disagree ({mixed}). "
+        f"{count['cannot tell']} are undecided, {untested} of them because we have no numbers. "
         f"{len(CLAIMS) - len(names)} more are mathematics."
-        f"{tuning_left(names)}"
+        f"{tuning_left(names, decided)}"
     )
 
 
-def tuning_left(names: list[str]) -> str:
+def tuning_left(names: list[str], decided: int) -> str:
     """Which of the decided claims are about coefficients that the paper tunes and we did not."""
     some = verdicts.untuned(names)
     return (
         f" {len(some)} of the decided claims ({', '.join(some)}) are of a paper that tunes its "
-        "coefficients, and are decided by runs with fixed ones only; with tuned ones they cannot "
-        "be told."
+        "coefficients, and are decided by runs with fixed ones only; with tuned ones they are "
+        f"undecided. Without them, {decided - len(some)} claims are decided."
         if some
         else ""
     )

@@ -144,8 +144,7 @@ REASONS = (
         "The import of PyTorch, in the row below it, is most of that; no run can start without "
         "it, and the server that all workers are forked from does it once. What is left is the "
         "import of this package's training part and of pandas, which Arrow loads. The command "
-        "imports PyTorch too, to check the study, and does so at the same time as the server; here "
-        "the study was checked before the clock started.",
+        "itself needs no PyTorch: a worker checks what can be trained.",
     ),
     (
         r"two nodes against one worker",

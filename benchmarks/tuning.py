@@ -39,7 +39,7 @@ STUDY = """\
 # karandikar2021, table 2, with the coefficients that {data}-tuning.toml chose on the calibration
 # samples of other seeds. Written by benchmarks/tuning.py.
 extends = "{data}-pairs.toml"
-seeds = 10
+seeds = 60
 telemetry = false
 objectives = [
 {lines}

@@ -299,7 +299,7 @@ def test_tuned_pairs_have_the_coefficients_that_tuning_chose() -> None:
             assert [r["chosen"] for r in trials] == [str(int(r is winner)) for r in trials]
             best[name] = float(winner["value"])
         own = [run for run in tuned.runs if run.name == pair]
-        assert {run.seed for run in own} == set(range(10))
+        assert {run.seed for run in own} == set(range(60))
         for run in own:
             assert run.recipe["weight_decay"] == best["weight_decay"]
             assert every_option(run.objective) == every_option(text.format(**best))

@@ -249,6 +249,7 @@ def test_the_built_in_study() -> None:
         ("features", "news20", "one hidden layer of {hidden} on the mean, largest"),
         ("features", "news20", "of a message, {train_size:,} training samples"),
         ("features", "sst2", "a hidden layer of {hidden}, {train_size:,} training sentences"),
+        ("cpu", "cifar10-scratch", "`speednet`, {train_size:,} images"),
         ("cpu", "cifar10", "ResNet-8, {train_size:,} images, {epochs} epochs, no augmentation"),
         ("cpu", "cifar100", "ResNet-8, {train_size:,} images, {epochs} epochs"),
     ],
@@ -257,7 +258,7 @@ def test_runs_are_what_the_page_says(scale: str, name: str, words: str) -> None:
     run = load_study(scale, name).runs[0]
     facts = {
         "train_size": run.train_size,
-        "epochs": run.recipe["epochs"],
+        "epochs": run.recipe.get("epochs"),
         "hidden": run.model_options.get("hidden", [0])[0],
     }
     assert words.format(**facts) in page("which.md")
