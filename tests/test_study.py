@@ -278,7 +278,7 @@ def test_a_worker_checks_the_training_for_a_driver_without_pytorch(tmp_path: Pat
     said, error = process.communicate(timeout=PATIENCE)
     assert (process.returncode, error) == (0, "")
     refused, *rest = said.splitlines()
-    assert refused.startswith("In the objective 'focl', loss must be")
+    assert refused.startswith("In the objective 'focl', loss must name a known loss")
     assert refused.endswith("Did you mean 'focal'?")
     assert rest == ["[]", "1", "[]"]
 
