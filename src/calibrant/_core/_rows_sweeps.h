@@ -22,6 +22,17 @@ typedef int32_t NAME(any_vi) __attribute__((vector_size(VB), aligned(4), may_ali
 typedef int64_t NAME(any_vl) __attribute__((vector_size(VB), aligned(8), may_alias));
 typedef float NAME(any_vh) __attribute__((vector_size(VB / 2), aligned(4), may_alias));
 
+INLINE vi NAME(lanes)(void)
+{
+#if VB == 64
+    return (vi){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+#elif VB == 32
+    return (vi){0, 1, 2, 3, 4, 5, 6, 7};
+#else
+    return (vi){0, 1, 2, 3};
+#endif
+}
+
 /* --- exponential and logarithm --------------------------------------------------------------- */
 
 /* exp(x) to 1e-7 relative for FAINTEST <= x <= 0; NaN need not stay NaN. */
@@ -147,12 +158,15 @@ INLINE void NAME(get_tail_f)(const float *z, int64_t classes, float *tail)
 
 INLINE float NAME(largest)(vf x)
 {
-    float lanes[FW];
-    STORE_F(lanes, x);
-    for (int w = FW / 2; w; w >>= 1)
-        for (int l = 0; l < w; l++)
-            lanes[l] = lanes[l] > lanes[l + w] ? lanes[l] : lanes[l + w];
-    return lanes[0];
+    float l[16], two[8];
+    EACH STORE_F(l + u * FW, x);
+    for (int i = 0; i < 8; i++)
+        two[i] = l[i] > l[i + 8] ? l[i] : l[i + 8];
+    for (int i = 0; i < 4; i++)
+        two[i] = two[i] > two[i + 4] ? two[i] : two[i + 4];
+    for (int i = 0; i < 2; i++)
+        two[i] = two[i] > two[i + 2] ? two[i] : two[i + 2];
+    return two[0] > two[1] ? two[0] : two[1];
 }
 
 /* The largest and the second largest of a row; 0 if it holds NaN. */
@@ -270,13 +284,43 @@ FUNCTION int64_t NAME(check_wide)(const Scores *s)
     return -1;
 }
 
-/* In float32 relative to the runner-up, whose own term is exactly 1; `kept` are the terms. */
+/* Sums of terms in float32, and in float64 for those of earlier runs. */
+typedef struct {
+    vf t[P], s[P], w[P];
+    vd total[P], squares[P], weighted[P];
+} NAME(Running);
+
+/* Sixteen logits of a row. */
+INLINE void NAME(add_terms)(int keep, const float *z, vf base, NAME(Running) *r, float *kept)
+{
+    EACH
+    {
+        vf x = MAX_F(splat_f(FAINTEST), LOAD_F(z + u * FW) - base);
+        vf e = NAME(expf)(x);
+        if (keep)
+            STORE_F(kept + u * FW, e);
+        r->t[u] += e;
+        r->s[u] = FMA_F(e, e, r->s[u]);
+        r->w[u] = FMA_F(e, x, r->w[u]);
+    }
+}
+
+INLINE void NAME(widen_moments)(NAME(Running) *r)
+{
+    NAME(widen)(r->s, r->squares);
+    NAME(widen)(r->w, r->weighted);
+    EACH r->s[u] = r->w[u] = splat_f(0);
+}
+
+/* In float32 relative to the runner-up, whose own term is exactly 1; `kept` are the terms. The
+   sixteen logits around the predicted class are read from a copy without it, and no branch depends
+   on where it is: a wrong guess costs as much as a dozen vectors. */
 INLINE void NAME(sums_f)(int keep, const float *z, int64_t classes, int64_t at, float base,
                          Sums *out, float *kept)
 {
     float tail[16], patched[16];
-    int64_t full = classes & ~(int64_t)15, skip = at & ~(int64_t)15;
-    vd total[P], squares[P], weighted[P];
+    int64_t full = classes & ~(int64_t)15, skip = at & ~(int64_t)15, j = 0;
+    NAME(Running) r;
     *out = (Sums){.top = z[at]};
     if (base == -INFINITY) { /* no other class has a probability */
         if (keep)
@@ -284,39 +328,42 @@ INLINE void NAME(sums_f)(int keep, const float *z, int64_t classes, int64_t at, 
         return;
     }
     NAME(get_tail_f)(z, classes, tail);
-    memcpy(patched, skip == full ? tail : z + skip, sizeof patched);
-    patched[at - skip] = -INFINITY;
-    EACH total[u] = squares[u] = weighted[u] = splat_d(0);
-    for (int64_t outer = 0; outer < classes; outer += 4 * RUN) {
-        vf s[P], w[P];
-        EACH s[u] = w[u] = splat_f(0);
-        for (int64_t start = outer; start < outer + 4 * RUN && start < classes; start += RUN) {
-            int64_t end = start + RUN < classes ? start + RUN : classes;
-            vf t[P];
-            EACH t[u] = splat_f(0);
-            for (int64_t j = start; j < end; j += 16) {
-                const float *block = j == skip ? patched : j == full ? tail : z + j;
-                __builtin_prefetch(z + j + AHEAD);
-                EACH
-                {
-                    vf x = MAX_F(splat_f(FAINTEST), LOAD_F(block + u * FW) - base);
-                    vf e = NAME(expf)(x);
-                    if (keep)
-                        STORE_F(kept + j + u * FW, e);
-                    t[u] += e;
-                    s[u] = FMA_F(e, e, s[u]);
-                    w[u] = FMA_F(e, x, w[u]);
-                }
-            }
-            NAME(widen)(t, total);
-        }
-        NAME(widen)(s, squares);
-        NAME(widen)(w, weighted);
+    EACH
+    {
+        vi predicted = (vi)(NAME(lanes)() + u * FW == (int32_t)(at - skip));
+        vf x = LOAD_F((skip == full ? tail : z + skip) + u * FW);
+        STORE_F(patched + u * FW, SELECT_F(predicted, splat_f(-INFINITY), x));
+        r.t[u] = r.s[u] = r.w[u] = splat_f(0);
+        r.total[u] = r.squares[u] = r.weighted[u] = splat_d(0);
     }
+    uintptr_t to_patched = (uintptr_t)patched - (uintptr_t)(z + skip);
+#define BLOCK(j) ((const float *)((uintptr_t)(z + (j)) + (to_patched & -(uintptr_t)((j) == skip))))
+    for (; j + RUN <= full; j += RUN) {
+        EACH r.t[u] = splat_f(0);
+#pragma GCC unroll 4
+        for (int64_t i = j; i < j + RUN; i += 16) {
+            __builtin_prefetch(z + i + AHEAD);
+            NAME(add_terms)(keep, BLOCK(i), splat_f(base), &r, keep ? kept + i : NULL);
+        }
+        NAME(widen)(r.t, r.total);
+        if (!((j + RUN) & (4 * RUN - 1)))
+            NAME(widen_moments)(&r);
+    }
+    EACH r.t[u] = splat_f(0);
+    for (; j < full; j += 16) {
+        __builtin_prefetch(z + j + AHEAD);
+        NAME(add_terms)(keep, BLOCK(j), splat_f(base), &r, keep ? kept + j : NULL);
+    }
+    if (full < classes)
+        NAME(add_terms)(keep, skip == full ? patched : tail, splat_f(base), &r,
+                        keep ? kept + full : NULL);
+#undef BLOCK
+    NAME(widen)(r.t, r.total);
+    NAME(widen_moments)(&r);
     out->gap = (double)base - (double)z[at];
-    out->total = NAME(add_lanes)(total);
-    out->squares = NAME(add_lanes)(squares);
-    out->weighted = NAME(add_lanes)(weighted);
+    out->total = NAME(add_lanes)(r.total);
+    out->squares = NAME(add_lanes)(r.squares);
+    out->weighted = NAME(add_lanes)(r.weighted);
 }
 
 /* In float64 relative to the top. */
