@@ -86,13 +86,22 @@ def near_name(name: str, known: Iterable[str]) -> str:
     >>> near_name("adaptiv_ece", ["ece", "adaptive_ece"])
     "Did you mean 'adaptive_ece'?"
     """
+    names = _shown(known)
+    listed = f"Known: {', '.join(names[:MOST_NAMES])}{' …' if len(names) > MOST_NAMES else '.'}"
+    return did_you_mean(name, names) or listed
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """Suggest the closest known name, or None where none is close."""
     import difflib
 
-    names = [shortened(name, LONGEST_NAME) for name in islice(known, MOST_NAMES + 1)]
-    close = difflib.get_close_matches(shortened(name, LONGEST_NAME), names, n=1)
-    if close:
-        return f"Did you mean {close[0]!r}?"
-    return f"Known: {', '.join(names[:MOST_NAMES])}{' …' if len(names) > MOST_NAMES else '.'}"
+    close = difflib.get_close_matches(shortened(name, LONGEST_NAME), _shown(known), n=1)
+    return f"Did you mean {close[0]!r}?" if close else None
+
+
+def _shown(known: Iterable[str]) -> list[str]:
+    """As many known names as a message can hold, and one more where there are more."""
+    return [shortened(name, LONGEST_NAME) for name in islice(known, MOST_NAMES + 1)]
 
 
 def check_bins(bins: int) -> int:
@@ -207,8 +216,7 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> str:
     """Return ``value`` if it is one of ``choices``."""
     if value not in choices:
         *first, last = map(repr, choices)
-        near = near_name(str(value), choices)
-        advice = near if near.startswith("Did") else "Choose one of these."
+        advice = did_you_mean(str(value), choices) or "Choose one of these."
         rule = f"must be {', '.join(first)}{' or ' if first else ''}{last}"
         raise refuse(name, rule, f"got {value!r}", advice)
     return value

@@ -11,7 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from calibrant._core.belonging import Belonging, is_belonging
-from calibrant._core.checks import InputError, near_name, refuse
+from calibrant._core.checks import InputError, did_you_mean, refuse
 from calibrant._core.memory import PARSED, check_size
 
 ARRAY_NAMES = ("logits", "probs", "labels", "confidence", "correct")
@@ -85,8 +85,7 @@ def hint(ignored: Sequence[str], missing: str) -> str:
             else NAMING + "."
         )
     wanted = [name for name in KNOWN if name[:4] in missing]  # label, logit_0, prob_0 …
-    near = [near_name(name, wanted) for name in ignored]
-    found = next((text for text in near if text.startswith("Did")), None)
+    found = next(filter(None, (did_you_mean(name, wanted) for name in ignored)), None)
     shown = ", ".join(map(repr, ignored[:5])) + (" …" if len(ignored) > 5 else "")  # noqa: PLR2004
     return f"Not used: {shown}. {found or NAMING + '.'}"
 
@@ -94,9 +93,8 @@ def hint(ignored: Sequence[str], missing: str) -> str:
 def check_ignored(where: str, what: str, ignored: Sequence[str], *, strict: bool) -> None:
     """Refuse columns that are not used where the reading is strict."""
     if ignored and strict:
-        near = near_name(ignored[0], KNOWN)
-        ignore = "Without --strict it is ignored."
-        advice = f"{near} {ignore}" if near.startswith("Did") else ignore
+        near, ignore = did_you_mean(ignored[0], KNOWN), "Without --strict it is ignored."
+        advice = f"{near} {ignore}" if near else ignore
         raise refuse(where, f"has an unknown {what}", f"got {ignored[0]!r}", advice)
 
 
