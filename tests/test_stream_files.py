@@ -323,6 +323,15 @@ def test_options_of_streams_are_checked(tmp_path: Path) -> None:
         assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_stream_of_another_format_says_what_to_do(tmp_path: Path) -> None:
+    z, labels = draw(20, 3)
+    Predictions(logits=z, labels=labels).save(tmp_path / "p.npz")
+    done = call("measure", tmp_path / "p.npz", "--stream")
+    assert done.returncode == 2
+    said = "PATHS must be Parquet files with --stream; got p.npz. Leave --stream out for this file."
+    assert said in done.stderr
+
+
 def test_skipped_files_are_in_the_output(damaged: Path) -> None:
     done = call("measure", damaged, "--stream", "--no-intervals", "--skip-bad")
     assert done.returncode == 0

@@ -844,3 +844,13 @@ def test_two_processes_equal_one(signals: Dataset, tmp_path: Path) -> None:
     assert p.num_samples == len(signals.y_test)
     np.testing.assert_array_equal(p.labels, signals.y_test)
     np.testing.assert_allclose(p.logits, one.predictions["test"].logits, atol=2e-3)
+
+
+@pytest.mark.parametrize("command", [("train", "--model", "mlp"), ("data", "features")])
+def test_commands_name_the_option_of_an_unknown_data_set(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    done = call(*command, "--data", "cifar11", "--out", tmp_path / "out")
+    assert done.returncode == 2
+    assert "--data must be a known data set" in done.stderr
+    assert "Did you mean 'cifar10'?" in done.stderr

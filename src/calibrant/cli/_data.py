@@ -100,9 +100,10 @@ def features_command(
 
     Writes a data set of vectors, which train and study take by its path, and one file per shift.
     """
-    from calibrant.data import DATASETS, load
+    from calibrant.data import DATASETS, check, load
     from calibrant.train import Backbone, WordVectors, load_texts, write_features
 
+    check(data, argument="--data")
     network: Backbone | WordVectors
     if data in DATASETS and DATASETS[data].kind in ("tokens", "trees"):
         dataset = load_texts(data, backbone, folder)

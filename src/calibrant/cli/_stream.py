@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from calibrant._core.checks import refuse
 from calibrant._core.stopping import repeatable
 from calibrant._measure import GroupedPanel, Panel
 from calibrant.cli._common import progress
@@ -52,13 +54,26 @@ def measure_stream(
     from calibrant._measure import grouped_panel_of_stream, panel_of_stream
     from calibrant.streaming import parquet_files
 
-    found = _accumulated(parquet_files(patterns), how, bins)
+    files = parquet_files(patterns)
+    if not how.skip_bad:
+        _check_endings(files)
+    found = _accumulated(files, how, bins)
     notes = _notes(found)
     if how.by is None:
         return panel_of_stream(found.total, resampling=resampling, notes=notes, **shape)
     return grouped_panel_of_stream(
         found.groups, how.by, resampling=resampling, notes=notes, **shape
     )
+
+
+def _check_endings(files: Sequence[str]) -> None:
+    """Reject files of the other formats that the package reads; of the rest the content decides."""
+    from calibrant.io import READERS
+
+    for name in map(Path, files):
+        if name.suffix.lower() in READERS and name.suffix.lower() != ".parquet":
+            rule = "must be Parquet files with --stream"
+            raise refuse("PATHS", rule, f"got {name.name}", "Leave --stream out for this file.")
 
 
 def _accumulated(files: Sequence[str], how: Streaming, bins: int) -> FileTotals:

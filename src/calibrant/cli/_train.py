@@ -202,8 +202,9 @@ def _stopping(criterion: str, patience: int) -> EarlyStopping:
 
 
 def _load(name: str, folder: Path | None) -> Dataset:
-    from calibrant.data import load
+    from calibrant.data import check, load
 
+    check(name, argument="--data")
     return load(name, folder=folder)
 
 

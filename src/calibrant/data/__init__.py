@@ -14,9 +14,9 @@ from calibrant.data._corruptions import CORRUPTIONS, Corruption, corrupt
 from calibrant.data._dataset import Dataset
 from calibrant.data._image_folders import ImageFiles
 from calibrant.data._news import strip_message
-from calibrant.data._registry import GENERATED, check, download, load_shift, parse_shift
+from calibrant.data._registry import GENERATED, download, load_shift, parse_shift
 from calibrant.data._signals import signals
-from calibrant.data._sources import DATASETS, SHIFTS, DatasetInfo, ShiftInfo, load
+from calibrant.data._sources import DATASETS, SHIFTS, DatasetInfo, ShiftInfo, check, load
 from calibrant.data._splits import Split, split
 from calibrant.data._synthetic import synthetic
 from calibrant.data._text import Vocabulary, load_glove, tokenise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from calibrant._core.checks import check_choice, near_name, refuse
 from calibrant._core.files import damaged
-from calibrant._core.import_paths import is_import_path
 from calibrant.data import _cifar, _image_folders
 from calibrant.data._corruptions import CORRUPTIONS, LEVELS, corrupt
 from calibrant.data._dataset import check_labels
@@ -21,7 +20,7 @@ from calibrant.data._folder import data_folder, own_path
 from calibrant.data._reading import load_npz
 from calibrant.data._sources import DATASETS, PUBLISHED_CORRUPTIONS, SHIFTS, check_options, load
 from calibrant.data._synthetic import MAX_LEVEL
-from calibrant.data._user_npz import as_inputs, read_own
+from calibrant.data._user_npz import as_inputs
 
 GENERATED = "generated"  # base of the names of corruptions of a data set's own test images
 Shift = tuple[Any, NDArray[np.int64], dict[str, Any]]
@@ -202,14 +201,3 @@ def _level(text: str, parts: list[str], most: int, *, least: int) -> int:
         example = f"{text.rpartition('/')[0] or text}/3"
         raise refuse("name", rule, f"got {text!r}", f"Try {example!r}.")
     return int(parts[0])
-
-
-def check(name: str, options: Collection[str] = ()) -> None:
-    """Reject unknown data sets and options; files are not looked for."""
-    if name not in DATASETS and is_import_path(name):
-        return
-    own = name.endswith(".npz")
-    if not own and name not in DATASETS:
-        rule = "must be a known data set, or the path of a .npz file"
-        raise refuse("data", rule, f"got {name!r}", near_name(name, DATASETS))
-    check_options(read_own if own else DATASETS[name].load, options, name)

@@ -316,17 +316,24 @@ def load(name: str | Path, *, folder: str | Path | None = None, **options: Any) 
     Dataset(synthetic: 2,000 training and 5,000 test samples, 3 classes, vector)
     """
     text = str(name)
+    check(text, options, "name")
     if text.endswith(".npz"):
-        check_options(read_own, options, text)
         return read_own(own_path(text, folder), **options)
-    if text not in DATASETS and is_import_path(text):
-        return _call_own(text, options)
     if text not in DATASETS:
-        rule = "must be a known data set, or the path of a .npz file"
-        raise refuse("name", rule, f"got {text!r}", near_name(text, DATASETS))
+        return _call_own(text, options)
     info = DATASETS[text]
-    check_options(info.load, options, text)
     return info.load(**options) if not info.files else info.load(folder, **options)
+
+
+def check(name: str, options: Collection[str] = (), argument: str = "data") -> None:
+    """Reject unknown data sets and options; files are not looked for."""
+    if name not in DATASETS and is_import_path(name):
+        return
+    own = name.endswith(".npz")
+    if not own and name not in DATASETS:
+        rule = "must be a known data set, or the path of a .npz file"
+        raise refuse(argument, rule, f"got {name!r}", near_name(name, DATASETS))
+    check_options(read_own if own else DATASETS[name].load, options, name)
 
 
 PUBLISHED_CORRUPTIONS = {"cifar10-c": 10, "cifar100-c": 100}
