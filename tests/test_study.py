@@ -824,11 +824,18 @@ def test_a_cut_result_is_repeated(finished: Path, tmp_path: Path) -> None:
     assert values(folder) == want
 
 
+class Unchecked:
+    """An executor of a test, for runs that can be trained."""
+
+    def check(self, runs: Any) -> None:
+        """Accept them."""
+
+
 def test_disk_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It stops with one sentence, and what is finished stays finished."""
     study = tiny(seeds=1)
 
-    class OneAtATime:
+    class OneAtATime(Unchecked):
         def work(self, runs: Any, evaluation: Any, store: Store) -> Any:
             for run in runs:
                 execution.execute(run, evaluation, store)
@@ -854,7 +861,7 @@ def test_a_worker_that_always_dies(tmp_path: Path) -> None:
     """After three attempts the run counts as failed."""
     study = tiny(seeds=1, objectives=["cross_entropy"])
 
-    class Dies:
+    class Dies(Unchecked):
         def work(self, runs: Any, *_: Any) -> Any:
             for run in runs:
                 yield run, Outcome.DIED
@@ -1003,7 +1010,7 @@ def test_full_disk_at_a_checkpoint_stops_the_study(
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    class Here:
+    class Here(Unchecked):
         def work(self, runs: Any, evaluation: Any, store: Store) -> Any:
             for run in runs:
                 execution.execute(run, evaluation, store)

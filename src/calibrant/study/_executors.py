@@ -24,6 +24,10 @@ class Outcome(StrEnum):
 class Executor(Protocol):
     """Executes runs, on this machine or a cluster."""
 
+    def check(self, runs: Sequence[Run]) -> None:
+        """Reject what cannot be trained, before anything runs."""
+        ...
+
     def work(
         self, runs: Sequence[Run], evaluation: Evaluation, store: Store
     ) -> Generator[tuple[Run, Outcome], None, None]:

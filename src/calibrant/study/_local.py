@@ -58,6 +58,7 @@ class Local:
 
         A worker knows it: this process needs no PyTorch, whose loading takes seconds.
         """
+        self.begin()
         if "torch" in sys.modules:
             check_training(runs)
             return

@@ -19,6 +19,7 @@ from calibrant.results import Store
 from calibrant.study._execute import disk_error, execute
 from calibrant.study._executors import Outcome
 from calibrant.study._records import Evaluation, Run
+from calibrant.study._validate import check_training
 
 RETRIES = 3
 OTHER_FILES = 256  # that a driver may have open beside its locks
@@ -49,6 +50,10 @@ class Ray:
     def __post_init__(self) -> None:
         check_processes(threads=self.threads)
         check_address(self.address)
+
+    def check(self, runs: Sequence[Run]) -> None:
+        """Reject what cannot be trained, before anything runs."""
+        check_training(runs)
 
     def processes(self, folder: Path) -> int | None:
         """None: the cluster decides how many runs are executed at once."""

@@ -18,7 +18,6 @@ from calibrant.study._executors import Executor, Outcome
 from calibrant.study._local import Local
 from calibrant.study._records import Run
 from calibrant.study._spec import Study
-from calibrant.study._validate import check_training
 
 State = Literal["done", "running", "failed", "missing"]
 
@@ -111,11 +110,7 @@ def run_study(
         if todo:
             need_extra("torch", "Training")
             works = executor or Local()
-            if isinstance(works, Local):
-                works.begin()  # it loads PyTorch while this process goes on
-                works.check(todo)
-            else:
-                check_training(todo)
+            works.check(todo)
             elsewhere = _work(todo, study, store, works, now, report)
             while any(store.claimed(run.key) for run in elsewhere):
                 time.sleep(0.5)
