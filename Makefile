@@ -25,13 +25,17 @@ $(DEMO): pyproject.toml setup.py constraints.txt $(wildcard src/calibrant/_core/
 	$(PIP) --no-deps --editable . & $(PIP) --requirement .venv/needs.txt && wait $$!
 	touch $(DEMO)
 
-# constraints.txt names every package, so nothing is left to resolve. The largest are unpacked beside the others.
+# constraints.txt names every package, so nothing is left to resolve. The largest are unpacked beside the others,
+# which take turns with the package index: in two halves.
 # What only `make dist` and the extra `features` need is left out.
 LARGE := llvmlite|mypy|numpy|onnxruntime|pandas|playwright|ray|scipy|statsmodels|transformers
 $(READY): $(DEMO)
 	grep -E '^($(LARGE))==' constraints.txt > .venv/large.txt
 	grep -vE '^(#|build==|twine==|efficientnet|($(LARGE))==)' constraints.txt > .venv/others.txt
-	$(PIP) --no-deps --requirement .venv/large.txt & $(PIP) --no-deps --requirement .venv/others.txt && wait $$!
+	awk 'NR % 2' .venv/others.txt > .venv/odd.txt; awk 'NR % 2 == 0' .venv/others.txt > .venv/even.txt
+	$(PIP) --no-deps --requirement .venv/large.txt & large=$$!; \
+	$(PIP) --no-deps --requirement .venv/odd.txt & odd=$$!; \
+	$(PIP) --no-deps --requirement .venv/even.txt && wait $$large && wait $$odd
 	$(BIN)/python -m pip check
 	touch $(READY)
 

@@ -137,7 +137,7 @@ def test_errors_name_files_and_options(saved: Path, tmp_path: Path) -> None:
             tmp_path / "x.npz",
         ),
         ", a folder. Name a file in it.": ("measure", tmp_path),
-        "not a parquet file. The file is damaged": ("measure", saved, "--stream"),
+        "PATHS must be Parquet files with --stream": ("measure", saved, "--stream"),
         "--save must be a file in an existing folder": (
             "calibrate",
             "--fit",

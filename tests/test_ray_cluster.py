@@ -156,3 +156,24 @@ def test_the_command_on_a_cluster(cluster: tuple[str, Path], tmp_path: Path) -> 
     assert seconds < 2
     assert "files measured. Run the same command to start again." in error
     assert not left
+
+
+def test_ray_data_aggregate(cluster: tuple[str, Path], tmp_path: Path) -> None:
+    """On blocks of any size."""
+    import ray
+
+    from calibrant.ray_data import CalibrationAggregate
+
+    address, _ = cluster
+    every = write_shards(tmp_path)
+    ray.init(address, _node_ip_address=LOCAL_HOST, log_to_driver=False)
+    try:
+        blocks = ray.data.read_parquet(str(tmp_path)).repartition(7)
+        found = blocks.aggregate(CalibrationAggregate(intervals=False))["calibration"]
+    finally:
+        ray.shutdown()
+    files = in_this_process(parquet_files([str(tmp_path / "*.parquet")]))
+    want = files.total.result()
+    assert every.num_samples == files.total.num_samples
+    for name, got in found.items():
+        assert got["value"] == want[name], name

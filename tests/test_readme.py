@@ -19,7 +19,10 @@ from calibrant._core.checks import FileNote
 from calibrant.losses import LOSSES
 from calibrant.metrics import METRICS
 from tests.command import call
-from tests.once import _one_selection_per_file  # noqa: F401
+from tests.once import (
+    _one_selection_per_file,  # noqa: F401
+    few_candidates,  # noqa: F401
+)
 
 ROOT = Path(__file__).parents[1]
 PAGES = (
@@ -83,6 +86,7 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
 
 
+@pytest.mark.usefixtures("few_candidates")
 @every_page(PAGES, slow=(*LONG, *TRAINING))
 def test_python_blocks_run(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
@@ -93,6 +97,7 @@ def test_python_blocks_run(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plt.close("all")
 
 
+@pytest.mark.usefixtures("few_candidates")
 @every_page(PAGES, slow=(*LONG, "README.md"))
 def test_shell_blocks_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -108,6 +113,7 @@ def test_shell_blocks_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert done.returncode == 0, f"{line}\n{done.stderr}"
 
 
+@pytest.mark.usefixtures("few_candidates")
 @every_page(HOW_TO, slow=LONG)
 def test_how_to_pages_run_from_top_to_bottom(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

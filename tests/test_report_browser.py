@@ -87,37 +87,48 @@ def top_only(p: Predictions, temperature: float) -> Predictions:
     )
 
 
-def check_numbers(view: web.Opened, p: Predictions, temperature: float, **binning: Any) -> None:
+def check_numbers(
+    view: web.Opened, model: tuple[int, tuple[str, Predictions]], temperature: float, **binning: Any
+) -> None:
+    index, (name, p) = model
+    at = f"{name} at T = {temperature}, {binning}"
     after = p if temperature == 1 else tempered(p, temperature)
     ranked = top_only(p, temperature) if len(p) == 800 and temperature != 1 else after
-    assert number(view.shown("ece")) == pytest.approx(metrics.ece(ranked, **binning), abs=1e-3)
-    confidence = metrics.mean_confidence(after)
-    assert number(view.shown("confidence")) == pytest.approx(confidence, abs=1e-3)
-    assert number(view.shown("nll")) == pytest.approx(metrics.nll(after), rel=1e-3, abs=1e-3)
+    want = pytest.approx(metrics.ece(ranked, **binning), abs=1e-3)
+    assert number(view.shown("ece", index)) == want, at
+    want = pytest.approx(metrics.mean_confidence(after), abs=1e-3)
+    assert number(view.shown("confidence", index)) == want, at
+    want = pytest.approx(metrics.nll(after), rel=1e-3, abs=1e-3)
+    assert number(view.shown("nll", index)) == want, at
 
 
-SERIES = ("mixed signs", "N % bins = 1", "two classes", "saturated float32", "many classes")
+QUICK = ["mixed signs"]
+OTHERS = [name for name in CASES if name not in QUICK]
+SERIES = ["mixed signs", "N % bins = 1", "two classes", "saturated float32", "many classes"]
 
 
-QUICK = "mixed signs"
-
-
+# A page takes seconds to load, so it shows all models.
 @pytest.mark.parametrize(
-    ("name", "exact"),
+    ("names", "exact"),
     [
-        pytest.param(name, exact, marks=() if name == QUICK and exact else pytest.mark.slow)
-        for names, exact in ((CASES, 10**9), (SERIES, 0))
-        for name in names
+        pytest.param(QUICK, 10**9, id="quick"),
+        pytest.param(OTHERS, 10**9, id="exact", marks=pytest.mark.slow),
+        pytest.param(SERIES, 0, id="series", marks=pytest.mark.slow),
     ],
 )
 def test_live_numbers_are_those_of_the_package(
-    name: str, exact: int, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    names: list[str],
+    exact: int,
+    browser: Browser,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """ECE, NLL and mean confidence at any temperature, in bins of either kind and any number."""
     monkeypatch.setattr(_tempered, "EXACT_SCORES", exact)
     monkeypatch.setattr(_judge, "advise", lambda *_, **__: Advice(reason="-"))
-    p = Predictions(logits=CASES[name][0], labels=CASES[name][1])
-    write_report({name: p}, tmp_path / "report.html", replicates=20)
+    monkeypatch.setattr(_judge, "BUDGET", 10**9)  # every sample of every model
+    models = {name: Predictions(logits=CASES[name][0], labels=CASES[name][1]) for name in names}
+    write_report(models, tmp_path / "report.html", replicates=20)
     with web.opened(browser, tmp_path / "report.html") as view:
         for binning in ("width", "mass"):
             view.page.click(f'[data-binning="{binning}"]')
@@ -125,7 +136,8 @@ def test_live_numbers_are_those_of_the_package(
                 view.page.fill("#bins", str(bins))
                 for temperature in TEMPERATURES:
                     view.set_temperature(temperature)
-                    check_numbers(view, p, temperature, bins=bins, binning=binning)
+                    for model in enumerate(models.items()):
+                        check_numbers(view, model, temperature, bins=bins, binning=binning)
         assert view.complaints == []
 
 

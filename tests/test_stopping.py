@@ -16,7 +16,7 @@ import pytest
 
 import calibrant
 from calibrant.results import Store, read_all
-from calibrant.study import Study, status
+from calibrant.study import Local, Study, run_study, status
 from tests.processes import (
     PATIENCE,
     as_in_a_terminal,
@@ -203,10 +203,8 @@ def test_the_same_command_goes_on(tmp_path: Path) -> None:
     said, error = last.communicate(timeout=PATIENCE)
     assert (last.returncode, error) == (0, "")
     assert "6 done, 0 running, 0 failed, 0 missing" in said
-    straight = tmp_path / "straight"
-    arguments[4] = straight
-    begin(*arguments).communicate(timeout=PATIENCE)
-    assert values(out) == values(straight)
+    run_study(tiny(), tmp_path / "straight", executor=Local(workers=2, threads=1))
+    assert values(out) == values(tmp_path / "straight")
 
 
 @pytest.mark.slow

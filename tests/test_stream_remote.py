@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,7 +22,6 @@ from calibrant.streaming import (
 from tests.command import call
 from tests.conftest import draw
 from tests.processes import (
-    begin_python,
     begin_talkative,
     stop,
     wait_for_files,
@@ -150,29 +148,3 @@ def test_ctrl_c_stops_at_once(tmp_path: Path, moment: str) -> None:
     assert "Stopped" in error.splitlines()[-1]
     assert "Run the same command" in error.splitlines()[-1]
     assert not left
-
-
-# --- Ray ---
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_ray_data_aggregate(tmp_path: Path) -> None:
-    """On blocks of any size, and by group; Ray on this machine alone."""
-    code = (
-        "import sys, json, ray, calibrant\n"
-        "from calibrant.ray_data import CalibrationAggregate as Aggregate\n"
-        'ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)\n'
-        "data = ray.data.read_parquet(sys.argv[1]).repartition(7)\n"
-        "print(json.dumps(data.aggregate(Aggregate(intervals=False))))\n"
-    )
-    every = write_shards(tmp_path)
-    process = begin_python(code, tmp_path)
-    out, error = process.communicate(timeout=300)
-    assert process.returncode == 0, error[-2000:]
-    found = json.loads(out.splitlines()[-1])["calibration"]
-    files = in_this_process(files_in(tmp_path))
-    want: dict[str, Any] = files.total.result()
-    assert every.num_samples == files.total.num_samples
-    for name, got in found.items():
-        assert got["value"] == want[name], name

@@ -18,7 +18,7 @@ else:
     AggregateFnV2 = import_extra("ray.data.aggregate", "calibrant.ray_data").AggregateFnV2
 
 
-class CalibrationAggregate(AggregateFnV2):  # type: ignore[type-arg]
+class CalibrationAggregate(AggregateFnV2):  # type: ignore[misc]
     """Accumulates the columns of predictions: ``label`` with ``logit_0 …`` or ``prob_0 …``.
 
     The result has a value, and with ``intervals`` a lower and an upper bound, for each metric, as
@@ -66,7 +66,7 @@ class CalibrationAggregate(AggregateFnV2):  # type: ignore[type-arg]
         total = Accumulator.from_state(current_accumulator)
         return total.merge(Accumulator.from_state(new)).state()
 
-    def finalize(self, accumulator: bytes) -> dict[str, Any] | None:  # type: ignore[override]
+    def finalize(self, accumulator: bytes) -> dict[str, Any] | None:
         """The metrics, by name."""
         if not accumulator:
             return None
