@@ -90,7 +90,7 @@ def test_every_verdict_comes_from_the_repository() -> None:
     assert scale_of(EVIDENCE) == "features"
     results = results_of(paper_at("karandikar2021", "cpu"), EVIDENCE)
     assert isinstance(results, Collected)
-    assert len(results.runs()) == 130
+    assert len(results.runs()) == 152
     done = CliRunner().invoke(app, ["papers", "claims", "--results", str(EVIDENCE), "--json"])
     assert done.exit_code == 0, done.output
     found = {row["claim"]: row for row in json.loads(done.stdout)}
