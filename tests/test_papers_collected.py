@@ -208,6 +208,31 @@ def test_runs_are_added_to_a_collection(
     assert collect(folder, tmp_path, add=True) == held
 
 
+def test_other_places_of_a_run_are_kept(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a run collected again, as where it was measured on more parts in a second study."""
+    from calibrant.papers import _collected, _evidence
+
+    monkeypatch.setattr(_collected, "paper_at", _evidence.paper_at)
+    monkeypatch.setattr(_collected, "scale_of", lambda _: "smoke")
+    before = collect(folder, tmp_path)
+    for name in before.keys() - {RUNS}:
+        table = pq.read_table(tmp_path / name)
+        first = table.slice(0, 1).to_pylist()[0]
+        other = {**first, "part": "elsewhere", "value": 0.5}
+        stale = {**first, "value": 0.25}  # the same place: the value collected now replaces it
+        rows = [other, stale, *table.slice(1).to_pylist()]
+        pq.write_table(pa.Table.from_pylist(rows, table.schema), tmp_path / name)
+    held = {name: rows + (name != RUNS) for name, rows in before.items()}
+    assert collect(folder, tmp_path, add=True) == held
+    for name in before.keys() - {RUNS}:
+        rows = pq.read_table(tmp_path / name).to_pylist()
+        assert [row["value"] for row in rows if row["part"] == "elsewhere"] == [0.5]
+        assert len({tuple(row.values())[:-1] for row in rows}) == len(rows)
+    assert collect(folder, tmp_path) == before
+
+
 def test_tuned_runs_have_files_of_their_own() -> None:
     """They are named like those that were not tuned: nobody may take one for the other."""
     plain = Run("features/wine/wine.npz", "mlp", "brier", 0, {"name": "quick"})

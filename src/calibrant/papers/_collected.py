@@ -131,24 +131,29 @@ def collect(out: str | Path, folder: str | Path, *, add: bool = False) -> dict[s
     folder
         Folder of collected results.
     add
-        Whether to keep the runs of the same scale and data set too, apart from those that are
-        collected again. Seeds of one method must have the same recipe.
+        Whether to keep the runs of the same scale and data set too. Seeds of one method must have
+        the same recipe. Of a run that is collected again, values at other places are kept: other
+        parts, calibrators or metrics.
     """
     folder, scale = Path(folder), scale_of(out)
     folder.mkdir(parents=True, exist_ok=True)
     runs, measures = _finished(out, scale)
     rows = [{"run": key, "scale": scale, "record": record(run)} for key, run in runs.items()]
-    others, other_measures = _others(folder, scale, runs, add=add)
+    others, held_measures = _others(folder, scale, runs, add=add)
+    again = {_place_of(row) for row in measures}
+    other_measures = [row for row in held_measures if _place_of(row) not in again]
     written = {
         RUNS: pa.Table.from_pylist([*others, *rows], RUN_SCHEMA),
         DERIVED: pa.Table.from_pylist([*other_measures, *measures], DERIVED_SCHEMA),
     }
-    kept = {row["run"] for row in others}
+    kept = {row["run"] for row in others} | runs.keys()
     for name, values in _by_file(_plain(read_all(out, keys=set(runs))), runs).items():
         held, both = folder / name, values
         if add and held.is_file():
             before = _plain(read_parquet(held, partial(_check, asked=VALUE_SCHEMA)))
             before = before.filter(pc.is_in(before["run"], pa.array(sorted(kept), TEXT)))
+            places = [name for name in VALUE_SCHEMA.names if name != "value"]
+            before = before.join(values.select(places), places, join_type="left anti")
             both = pa.concat_tables([before.select(values.column_names), values])
         written[name] = both.sort_by([(column, "ascending") for column in ORDER])
     for name, table in written.items():
@@ -241,10 +246,15 @@ def _others(
     if add:
         same = [_run(row["record"], row["run"]) for row in kept if row["scale"] == scale]
         _check_recipes(runs.values(), same)
-    keys = {row["run"] for row in kept}
+    keys = {row["run"] for row in kept} | (runs.keys() if add else set())
     held = folder / DERIVED
     measures = _read(held, DERIVED_SCHEMA) if held.is_file() else []
     return kept, [row for row in measures if row["run"] in keys]
+
+
+def _place_of(measure: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a derived measure is the value of."""
+    return tuple(measure[name] for name in DERIVED_SCHEMA.names if name != "value")
 
 
 def _check_recipes(runs: Iterable[Run], held: Iterable[Run]) -> None:
