@@ -132,7 +132,7 @@ def test_errors_name_files_and_options(saved: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", scores=np.zeros((3, 2)), y=[0, 1, 0])
     for words, arguments in {
         "PATHS must be two or more files; got 1": ("compare", saved),
-        "'scores', 'y'. In a table, name the columns with --label-column": (
+        "'scores', 'y'. In a table, name the columns: --label-column …": (
             "measure",
             tmp_path / "x.npz",
         ),

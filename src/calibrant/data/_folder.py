@@ -17,7 +17,7 @@ def data_folder(folder: str | Path | None) -> Path:
         rule = "must be given"
         advice = (
             f"Set the environment variable {VARIABLE} to the folder with the data files, or pass "
-            "it: --data-dir (in Python folder=…)."
+            "folder=…."
         )
         raise refuse("folder", rule, f"got none, and {VARIABLE} is not set", advice)
     path = Path(chosen).expanduser()
