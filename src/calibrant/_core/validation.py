@@ -68,7 +68,7 @@ def check_labels(labels: Any, shape: tuple[int, ...], classes: tuple[str, ...] |
     low, high = array.min(), array.max()
     if low < 0 or high >= num_classes:
         rule = f"must lie in 0 … {num_classes - 1}"
-        advice = "Count classes from 0; leave out marked samples with ignore_index=…."
+        advice = "Count classes from 0; ignore_index=… leaves out marked samples."
         raise refuse("labels", rule, f"got {low} … {high}", advice)
     return array.astype(np.int64)
 
@@ -93,7 +93,11 @@ def class_index(
     whole = not isinstance(positive, bool) and hasattr(positive, "__index__")
     if not whole or not 0 <= int(positive) < num_classes:
         rule = f"must be a class from 0 to {num_classes - 1}"
-        advice = "Class names need classes=[…]." if isinstance(positive, str) else "Try positive=1."
+        advice = (
+            "To use names, pass classes=['cat', 'dog']."
+            if isinstance(positive, str)
+            else "Try positive=1."
+        )
         raise refuse("positive", rule, f"got {positive!r}", advice)
     return int(positive)
 

@@ -93,7 +93,7 @@ def grouped_panel_of_stream(
 ) -> GroupedPanel:
     """A panel per group, as ``measure(p, by=…)`` gives it."""
     if len(groups) < FEWEST_GROUPS:
-        rule, advice = "must have at least two groups", "Measure without by=…."
+        rule, advice = "must have at least two groups", "Measure all samples together."
         raise refuse("by", rule, f"got {len(groups)} in {by!r}", advice)
     check_choice("binning", binning, ("width", "mass"))
     shape: dict[str, Any] = {"norm": norm, "binning": binning}

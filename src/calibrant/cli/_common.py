@@ -43,12 +43,12 @@ class BinningChoice(StrEnum):
     mass = "mass"
 
 
-Bins = Annotated[int, typer.Option(help="Number of bins of the ECE family.")]
+Bins = Annotated[int, typer.Option(help="Number of bins for the ECE family of metrics.")]
 Norm = Annotated[float, typer.Option(help="Order p of the ECE norm; inf for the largest gap.")]
 BinningOption = Annotated[BinningChoice, typer.Option(help="Binning: equal width or equal mass.")]
-Level = Annotated[float, typer.Option(help="Confidence level of the intervals.")]
+Level = Annotated[float, typer.Option(help="Confidence level.")]
 Replicates = Annotated[int, typer.Option(help="Number of bootstrap replicates.")]
-Seed = Annotated[int, typer.Option(help="Random seed of the resampling.")]
+Seed = Annotated[int, typer.Option(help="Random seed for the resampling.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON output.")]
 Csv = Annotated[bool, typer.Option("--csv", help="CSV output.")]
 Metrics = Annotated[

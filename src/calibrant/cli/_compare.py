@@ -47,8 +47,8 @@ def compare_command(
     fail_if: Annotated[
         list[str] | None,
         typer.Option(
-            help='Condition for exit code 1, for example "difference.nll.low > 0", where the '
-            "difference is that of the first model minus the second. Repeatable."
+            help='Condition for exit code 1, for example "difference.nll.low > 0" (the first model '
+            "minus the second). Repeatable."
         ),
     ] = None,
     layout: dict[str, Any],

@@ -49,7 +49,7 @@ class PriorChoice(StrEnum):
 def shift_command(
     validation: Annotated[
         str,
-        typer.Argument(help="File with labelled predictions that the model was not trained on."),
+        typer.Argument(help="Labelled predictions for samples that the model was not trained on."),
     ],
     target: Annotated[
         str, typer.Argument(help="File with scores from where the model is used, without labels.")
@@ -70,8 +70,8 @@ def shift_command(
 ) -> None:
     """Estimate the class frequencies of unlabelled data and correct the probabilities for them.
 
-    Assumes label shift: class frequencies differ from those of the validation samples, and nothing
-    else does. Prints the frequencies with intervals, and a test of whether they moved.
+    Assumes label shift: only the class frequencies differ from those of the validation samples.
+    Prints the frequencies with intervals, and a test of whether they changed.
     """
     with progress("estimating", unit=""), one_line_warnings():
         found, written = shift_files(

@@ -140,7 +140,7 @@ def _scorer(samples: Sequence[Row], where: str, wanted: str | None) -> str | Non
         return wanted
     if len(names) > 1:
         rule, got = "has several scorers", f"got {', '.join(names)}"
-        raise refuse(where, rule, got, "Name one: scorer=….")
+        raise refuse(where, rule, got, f"Name one, such as scorer={next(iter(names))!r}.")
     return next(iter(names), None)
 
 
