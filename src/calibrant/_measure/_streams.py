@@ -58,7 +58,7 @@ def _names(metrics: Sequence[str] | None) -> list[str]:
         if name not in usual:
             m.get_metric(name)  # refuses unknown names
             rule = "must be one of the default metrics in a stream"
-            raise refuse("metrics", rule, f"got {name!r}", "Measure it in memory.")
+            raise refuse("metrics", rule, f"got {name!r}", "Measure one file in memory.")
     return list(metrics or usual)
 
 
