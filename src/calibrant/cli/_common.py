@@ -111,7 +111,7 @@ _SPOKEN: ContextVar[Callable[[str], str]] = ContextVar("spoken", default=str)
 
 def _message(error: object) -> str:
     """An error or a warning in one line, with its arguments named as options."""
-    return shortened(_SPOKEN.get()(one_line(error)), LONGEST_MESSAGE)
+    return _SPOKEN.get()(shortened(one_line(error), LONGEST_MESSAGE))
 
 
 def echo(text: str = "", *, err: bool = False) -> None:

@@ -10,10 +10,10 @@ from typing import Any, get_args
 from typer.models import OptionInfo
 
 QUOTES = "'\" "
-# Strings of users, which stay as they are, and arguments with a value.
+# Strings of users, which stay as they are, and arguments with a value, which follow a space.
 _QUOTED = r"""'[^']*'|"[^"]*\""""
 _VALUE = rf"(?P<value>\[[^\]]*\]|{_QUOTED}|…|[^\s,;)]*[^\s,;).])"
-_ARGUMENT = re.compile(rf"(?<!\w)(?:{_QUOTED})(?!\w)|(?<![\w-])(?P<name>[a-z_]+)={_VALUE}")
+_ARGUMENT = re.compile(rf"(?<!\w)(?:{_QUOTED})(?!\w)|(?<=[\s(])(?P<name>[a-z_]+)={_VALUE}")
 
 
 def in_options(text: str, options: Mapping[str, str], given: frozenset[str] = frozenset()) -> str:
@@ -26,6 +26,8 @@ def in_options(text: str, options: Mapping[str, str], given: frozenset[str] = fr
     'Pass --classes cat,dog and --strict, or norm=2.'
     >>> in_options("got 'bins=3'. Leave it out.", known)
     "got 'bins=3'. Leave it out."
+    >>> in_options("No file is data/bins=3/x.csv or bins=3/x.csv.", known)
+    'No file is data/bins=3/x.csv or bins=3/x.csv.'
     """
     first, _, rest = text.partition(" ")
     if first in given or (first in options and rest.startswith("must be given")):
@@ -35,7 +37,9 @@ def in_options(text: str, options: Mapping[str, str], given: frozenset[str] = fr
 
 def _replaced(found: re.Match[str], options: Mapping[str, str]) -> str:
     option = options.get(found["name"])
-    return found[0] if option is None else _typed(option, found["value"])
+    if option is None or "/" in found["value"]:  # a part of a path
+        return found[0]
+    return _typed(option, found["value"])
 
 
 def _typed(option: str, value: str) -> str:
