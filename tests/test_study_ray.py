@@ -156,7 +156,7 @@ def test_a_wrong_address_on_the_command_line(tmp_path: Path) -> None:
     )
     done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 2
-    assert done.stderr.startswith("calibrant: address must be that of a running Ray cluster; got")
+    assert done.stderr.startswith("calibrant: --address must be that of a running Ray cluster; got")
     assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "out").exists()
 
