@@ -81,16 +81,16 @@ def outliers(found: list[Row]) -> str:
         f"{HIGH:g} %, {high} above and {len(low)} below"
     )
     named = [
-        f"{shown(metric)} K = {k}, N = {n:,}, {p}, T = {t}: {value:g} % of {drawn}"
+        f"{shown(metric)} K = {k:,}, N = {n:,}, {p}, T = {t}: {value:g} % of {drawn}"
         for drawn, k, n, p, t, metric, value in sorted(low, key=lambda row: row[-1])
     ]
     if not named:
         return f"{text}."
     missed = sum(bdtr(round(row[0] * row[-1] / 100), row[0], 0.95) < CHANCE for row in low)
-    verdict = (
-        f"Intervals that cover 95 % would show so few in less than {100 * CHANCE:g} % of runs for"
+    return (
+        f"{text} ({'; '.join(named)}). At a true coverage of 95 %, values this low have a "
+        f"probability below {100 * CHANCE:g} % in {missed or 'none'} of these cases."
     )
-    return f"{text} ({'; '.join(named)}). {verdict} {missed or 'none'} of them."
 
 
 def table(found: list[Row], label: str, keys: list[tuple[object, ...]], at: slice) -> str:

@@ -32,7 +32,6 @@ from evidence import (
 
 CORRUPTED = [f"generated/{kind}/{level}" for kind in KINDS for level in range(1, 6)]
 CE = "cross_entropy"
-LINE = "<br>"  # within a cell of a table
 MARKS = {"lower": " ▼", "higher": " ▲"}
 IMAGES = ("features-cifar10", "features-cifar100", "cifar10-speednet", "cifar10")
 SHOWN = (*IMAGES, "features-news20", "features-sst2")
@@ -156,6 +155,10 @@ def most_wins() -> int:
     return max(wins.values())
 
 
+def in_lines(*texts: str) -> str:
+    return "<br>".join(texts)  # within a cell of a table
+
+
 def on(
     datas: Sequence[str],
     metric: str,
@@ -165,17 +168,14 @@ def on(
     scale: float = 1.0,
 ) -> str:
     """One pair minus another on several data sets, each with its interval."""
-    return LINE.join(
-        f"{NAMES[data]} {against(data, metric, a, b, scale=scale).shown(digits)}" for data in datas
-    )
+    found = {data: against(data, metric, a, b, scale=scale) for data in datas}
+    return in_lines(*(f"{NAMES[data]} {d.shown(digits)}" for data, d in found.items()))
 
 
 def under_shift(metric: str, a: tuple[str, str], b: tuple[str, str], kind: str) -> str:
     """The same on shifted samples, where we have them: in points."""
-    return LINE.join(
-        f"{NAMES[data]} {against(data, metric, a, b, parts, 100).shown(1)}"
-        for data, parts in SHIFTED[kind].items()
-    )
+    found = {data: against(data, metric, a, b, p, 100) for data, p in SHIFTED[kind].items()}
+    return in_lines(*(f"{NAMES[data]} {d.shown(1)}" for data, d in found.items()))
 
 
 def least_error(kind: str) -> str:
@@ -193,17 +193,13 @@ def least_error(kind: str) -> str:
         best = min(found, key=lambda pair: sum(found[pair]) / len(found[pair]))
         shown = spread(found[best], percent=True)
         texts.append(f"{NAMES[data]} {shown} % (`{best[0]}`, {best[1]})")
-    return LINE.join(texts)
+    return in_lines(*texts)
 
 
 def learned(v: Values, loss: str) -> bool:
     """Whether a loss reaches half the accuracy of cross-entropy; guessing is easily calibrated."""
     one, two = (v.over(x, "none", ["test"], "accuracy") for x in (loss, CE))
     return 2 * sum(one) / len(one) > sum(two) / len(two)
-
-
-def in_lines(*texts: str) -> str:
-    return LINE.join(texts)
 
 
 def advice() -> str:

@@ -29,6 +29,7 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import redirect_stdout
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -112,12 +113,19 @@ def resident() -> int:
     return pages * resource.getpagesize()
 
 
+@cache
+def runner() -> Any:
+    """Typer's runner, which would build all commands anew for every call."""
+    import typer.testing
+
+    typer.testing._get_command = cache(typer.testing._get_command)
+    return typer.testing.CliRunner()
+
+
 def invoked(app: Any, arguments: list[str]) -> tuple[str, int | None, BaseException | None]:
     """What one call says, its exit code, and what it raised."""
     if not arguments[0].startswith(API):
-        import typer.testing
-
-        result = typer.testing.CliRunner().invoke(app, arguments)
+        result = runner().invoke(app, arguments)
         return result.output, result.exit_code, result.exception
     try:
         with redirect_stdout(io.StringIO()):  # Python's own messages may hold anything

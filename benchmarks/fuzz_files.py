@@ -180,10 +180,8 @@ class Base:
         table = pa.table({**codes, "seed": label[: 1 << 20], "value": column[: 1 << 20]})
         metadata = {"calibrant": "{}", "checksum": MARK + BLANK}
         pq.write_table(table.replace_schema_metadata(metadata), found["result"])
-        with gzip.open(found["gz"], "wb", 1) as stream:
-            stream.write(b"\0\0\x08\x03" + np.array([1 << 21, 28, 28], ">u4").tobytes())
-            for _ in range(96):
-                stream.write(bytes(1 << 23))
+        head = b"\0\0\x08\x03" + np.array([1 << 21, 28, 28], ">u4").tobytes()
+        found["gz"].write_bytes(gzip.compress(head) + fuzz_texts.packed(bytes(1 << 23), 96))
 
 
 def hostile_predictions(base: Base, folder: Path, rng: random.Random) -> Path:

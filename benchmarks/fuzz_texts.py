@@ -250,16 +250,18 @@ def _with_method(content: bytes, mark: bytes, at: int) -> bytes:
     return bytes(found)
 
 
+def packed(content: bytes, times: int) -> bytes:
+    """Content repeated many times, compressed once: a gzip file may have several parts."""
+    return gzip.compress(content, 1) * times
+
+
 def write_bombs(folder: Path) -> dict[str, Path]:
     """Small text files that unpack to gigabytes."""
     deep = {name: folder / f"bomb.{name}" for name in ("jsonl.gz", "csv.gz", "json", "eval")}
-    with gzip.open(deep["jsonl.gz"], "wb", 1) as stream:
-        for _ in range(64):
-            stream.write(b'{"label": 0, "logits": [1, 0]}\n' * (1 << 19))
-    with gzip.open(deep["csv.gz"], "wb", 1) as stream:
-        stream.write(b"label,logit_0,logit_1\n")
-        for _ in range(128):
-            stream.write(b"0,1,0\n" * (1 << 20))
+    many = b'{"label": 0, "logits": [1, 0]}\n' * (1 << 19)
+    deep["jsonl.gz"].write_bytes(packed(many, 64))
+    many = b"0,1,0\n" * (1 << 20)
+    deep["csv.gz"].write_bytes(gzip.compress(b"label,logit_0,logit_1\n") + packed(many, 128))
     # One long name among many short ones, which NumPy would pad to its length.
     rows = [{"y": "n" * 2_000_000, "p1": 0.5}, *[{"y": "n", "p1": 0.5}] * 4000]
     deep["json"].write_text(json.dumps(rows))

@@ -132,11 +132,20 @@ def test_errors_name_files_and_options(saved: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", scores=np.zeros((3, 2)), y=[0, 1, 0])
     for words, arguments in {
         "PATHS must be two or more files; got 1": ("compare", saved),
-        "'scores', 'y'. In a table, name the columns with --label-column": (
+        "'scores', 'y'. In a table, name the columns: --label-column …": (
             "measure",
             tmp_path / "x.npz",
         ),
         ", a folder. Name a file in it.": ("measure", tmp_path),
+        "calibrant: --bins must be a whole number from 1 to 1,000,000; got 0. Try --bins 15.": (
+            "measure",
+            saved,
+            "--bins",
+            0,
+        ),
+        "calibrant: --by must name one of the groups; got 'x'. Load a column of the file with "
+        "--group-column x.": ("measure", saved, "--by", "x"),
+        "calibrant: seed=0/x.npz: no such file.": ("measure", "seed=0/x.npz", "--seed", 1),
         "PATHS must be Parquet files with --stream": ("measure", saved, "--stream"),
         "--save must be a file in an existing folder": (
             "calibrate",

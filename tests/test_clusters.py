@@ -230,7 +230,9 @@ def test_groups_by_hand() -> None:
     assert "site" in found._repr_html_()
     with pytest.raises(KeyError, match="no group 'd'"):
         found["d"]
-    with pytest.raises(InputError, match=r"by must name one of the groups.*--group-column sight"):
+    with pytest.raises(
+        InputError, match=r"by must name one of the groups.*group_columns=\['sight'\]"
+    ):
         calibrant.measure(p, by="sight")
 
 

@@ -544,7 +544,9 @@ def test_names_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(InputError, match="Did you mean 'cifar10'"):
         load("cifar-10", folder=tmp_path)
     monkeypatch.delenv("CALIBRANT_DATA", raising=False)
-    with pytest.raises(InputError, match="Set the environment variable CALIBRANT_DATA"):
+    with pytest.raises(
+        InputError, match=r"Pass folder=…, or set the environment variable CALIBRANT_DATA"
+    ):
         load("cifar10")
     with pytest.raises(InputError, match="must be a folder"):
         load("cifar10", folder=tmp_path / "none")

@@ -196,7 +196,7 @@ HOSTILE = {
     "empty.parquet": (b"", "cannot be read"),
     "unknown.csv": (
         b"a,b\n1,2\n",
-        "Not used: 'a', 'b'. In a table, name the columns with --label-column",
+        "Not used: 'a', 'b'. In a table, name the columns: label_column=…",
     ),
     "far.csv": (b"id,pred,score\n1,2,3\n", "'score'. In a table, name"),  # not 'correct'
     "near.csv": (b"lable,logit_0,logit_1\n0,1,2\n", "Did you mean 'label'"),

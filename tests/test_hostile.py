@@ -377,7 +377,9 @@ def test_deeply_nested_calibrators(tmp_path: Path) -> None:
 def test_intervals_that_memory_cannot_hold(monkeypatch) -> None:
     z, labels = draw(3000, 3)
     monkeypatch.setattr(memory, "available_memory", lambda: 2_000_000)
-    with pytest.raises(InputError, match=r"Measuring 3,000 samples needs 2.0 MiB .*--no-interv"):
+    with pytest.raises(
+        InputError, match=r"Measuring 3,000 samples needs 2.0 MiB .*intervals=False"
+    ):
         measure(Predictions(logits=z, labels=labels))
     measure(Predictions(logits=z, labels=labels), intervals=False)
 

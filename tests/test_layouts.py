@@ -182,7 +182,7 @@ def test_parquet_reads_only_what_it_uses(tmp_path: Path) -> None:
 def test_rounded_probabilities_are_renormalised_on_request(tmp_path: Path) -> None:
     rounded = np.array([[0.33, 0.33, 0.33], [0.5, 0.25, 0.25], [0.67, 0.17, 0.17]])
     (tmp_path / "p.csv").write_bytes(text("label,prob_0,prob_1,prob_2", wide(rounded, [0, 1, 2])))
-    with pytest.raises(InputError, match=r"got 0.99 in row 0.*--renormalise"):
+    with pytest.raises(InputError, match=r"got 0.99 in row 0.*renormalise=True"):
         load(tmp_path / "p.csv")
     p = load(tmp_path / "p.csv", renormalise=True)
     np.testing.assert_allclose(p.probs, rounded / rounded.sum(1, keepdims=True))
@@ -233,10 +233,10 @@ def test_stated_confidences(tmp_path: Path) -> None:
         assert isinstance(c, Confidences)
         np.testing.assert_allclose(c.confidence, [0.85, 0.2, 1.0])
         assert c.correct.tolist() == [True, False, True]
-    with pytest.raises(InputError, match="If these are per cent, add --percent"):
+    with pytest.raises(InputError, match="If these are per cent, add percent=True"):
         load(tmp_path / "c.csv")
     (tmp_path / "d.csv").write_bytes(text("confidence,correct", [[0.5, 1], [0.9, 0]]))
-    with pytest.raises(InputError, match="leave --percent out"):
+    with pytest.raises(InputError, match="leave percent=True out"):
         load(tmp_path / "d.csv", percent=True)
 
 
@@ -282,16 +282,16 @@ def test_refusals_are_counted_and_shown(tmp_path: Path) -> None:
 
 def test_what_is_wrong_is_said_with_the_option_that_helps(tmp_path: Path) -> None:
     bad = {
-        "semicolons.csv": (b"label;prob_0;prob_1\n0;0.5;0.5\n", "got semicolons.*--separator ';'"),
-        "tabs.csv": (b"label\tprob_0\tprob_1\n0\t0.5\t0.5\n", "--separator"),
-        "commas.csv": (b'label,prob_0,prob_1\n0,"0,5","0,5"\n', "decimal comma: add --decimal ','"),
-        "percent.csv": (b"label,prob_0,prob_1\n0,25,75\n", "got 100 in row 0.*--percent"),
-        "one.csv": (b"label,prob_1\n0,25\n1,75\n", "got 25 in row 0.*--percent"),
-        "names.csv": (b"label,prob_0,prob_1\nill,0.5,0.5\n", "such as 'ill'.*--classes"),
-        "refused.csv": (b"confidence,correct\n0.5,1\nno idea,0\n", "'no idea'.*--skip-unpars"),
-        "missing.jsonl": (b'{"confidence": null, "correct": 1}\n', "1 rows without.*--skip-unp"),
+        "semicolons.csv": (b"label;prob_0;prob_1\n0;0.5;0.5\n", "got semicolons.*separator=';'"),
+        "tabs.csv": (b"label\tprob_0\tprob_1\n0\t0.5\t0.5\n", "separator="),
+        "commas.csv": (b'label,prob_0,prob_1\n0,"0,5","0,5"\n', "decimal comma: add decimal=','"),
+        "percent.csv": (b"label,prob_0,prob_1\n0,25,75\n", "got 100 in row 0.*percent=True"),
+        "one.csv": (b"label,prob_1\n0,25\n1,75\n", "got 25 in row 0.*percent=True"),
+        "names.csv": (b"label,prob_0,prob_1\nill,0.5,0.5\n", "such as 'ill'.*classes="),
+        "refused.csv": (b"confidence,correct\n0.5,1\nno idea,0\n", "'no idea'.*skip_unpars"),
+        "missing.jsonl": (b'{"confidence": null, "correct": 1}\n', "1 rows without.*skip_unp"),
         "others.jsonl": (b'{"id": 1, "gold": 0}\n', "Not used: 'id', 'gold'"),
-        "words.csv": (b"label,prob_0,prob_1\ncat,0.5,0.5\n", "names without classes.*--classes"),
+        "words.csv": (b"label,prob_0,prob_1\ncat,0.5,0.5\n", "names without classes.*classes="),
         "lines.jsonl": (b'{"label": 0}\nnot json\n', "in line 2"),
         "array.jsonl": (b"[1, 2]\n", "one object per line; got list in line 1"),
         "deep.jsonl": (b"[" * 100_000, "cannot be read as JSON lines"),
@@ -308,6 +308,14 @@ def test_what_is_wrong_is_said_with_the_option_that_helps(tmp_path: Path) -> Non
         (tmp_path / name).write_bytes(data)
         with pytest.raises(InputError, match=message):
             load(tmp_path / name)
+    for name, option in {
+        "semicolons": "Add --separator ';'; where decimals have a comma, also --decimal ','.",
+        "commas": "add --decimal ',' (and --separator ';').",
+        "percent": "If these are per cent, divide by 100, or load the file with --percent.",
+        "names": "Name all in the order of the columns: --classes cat,dog.",
+        "refused": "Leave such rows out and count them with --skip-unparsable.",
+    }.items():
+        assert option in call("measure", tmp_path / f"{name}.csv").stderr
         done = call("measure", tmp_path / name)
         assert done.returncode == 2, name
         assert len(done.stderr.strip().splitlines()) == 1, done.stderr

@@ -59,7 +59,7 @@ def test_per_byte_divides_by_the_bytes_of_the_option() -> None:
     scores = [float(value) for value, _ in row["filtered_resps"]]
     each = np.exp(np.array(scores) / len("ééoption A".encode()))
     np.testing.assert_allclose(p.probs[2, : len(each)], each / each.sum())
-    with pytest.raises(InputError, match="number of tokens of each option for --normalise token"):
+    with pytest.raises(InputError, match="number of tokens of each option for normalise='token'"):
         load(log_of("quiz"), normalise="token")
 
 
@@ -96,7 +96,7 @@ def test_what_a_log_cannot_tell_is_refused(tmp_path: Path) -> None:
     assert "1 of 2 questions are left out: 1 with several right" in p.meta["notes"][1]
     one = row | {"filtered_resps": row["filtered_resps"][:1], "arguments": {}, "target": "0"}
     (tmp_path / name).write_text("\n".join(map(json.dumps, (row, one))))
-    with pytest.raises(InputError, match=r"got 1 with a single option.*--skip-unparsable"):
+    with pytest.raises(InputError, match=r"got 1 with a single option.*skip_unparsable=True"):
         load(tmp_path / name)
     assert len(load(tmp_path / name, skip_unparsable=True)) == 1
     (tmp_path / name).write_text(json.dumps(row | {"arguments": {}, "target": "0"}))
@@ -136,7 +136,7 @@ def test_stated_confidences_of_inspect() -> None:
         load(LOGS / "stated.eval")
     with pytest.raises(InputError, match=r"has no field 'metadata\.confidence'"):
         load(LOGS / "stated.eval", confidence_column="metadata.confidence")
-    with pytest.raises(InputError, match=r"got 'I cannot say' .*--skip-unparsable"):
+    with pytest.raises(InputError, match=r"got 'I cannot say' .*skip_unparsable=True"):
         load(LOGS / "stated.eval", confidence_column=SAID, percent=True)
     c = load(LOGS / "stated.eval", confidence_column=SAID, percent=True, skip_unparsable=True)
     assert isinstance(c, Confidences)

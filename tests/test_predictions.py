@@ -61,7 +61,7 @@ REFUSED = {
     "ragged": ({"logits": [[1.0, 2.0], [3.0]], "labels": [0, 1]}, "must be one array"),
     "names without classes": (
         {"logits": Z, "labels": list("abca")},
-        r"Name all in the order of the columns: --classes",
+        r"Name all in the order of the columns: classes=",
     ),
     "objects as labels": ({"logits": Z, "labels": np.array(["a", None, 1, 0], object)}, "integers"),
     "unknown name": (

@@ -313,7 +313,7 @@ def test_options_of_streams_are_checked(tmp_path: Path) -> None:
         ([*ray, "--workers", 2], "only valid with --executor local"),
         (["--stream", "--address", "10.0.0.1:6379"], "only valid with --executor ray"),
         ([*ray, "--address", "nowhere"], "address must be HOST"),
-        (["--stream", "--metrics", "kde_ece"], "default metrics with --stream"),
+        (["--stream", "--metrics", "kde_ece"], "default metrics in a stream"),
         (["--stream", "--level", "2"], "level must lie"),
         (["--stream", "--threshold", "0.3"], "cannot be used with --stream"),
     ):

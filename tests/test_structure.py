@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
@@ -19,20 +20,20 @@ from calibrant.metrics import METRICS
 
 SOURCE = Path(__file__).parents[1] / "src" / "calibrant"
 FILES = sorted(SOURCE.rglob("*.py"))
-# Where a word that is also the name of a metric means something else.
+# Words that are also names of metrics but mean something else, and where.
 OTHER_MEANINGS = {
-    "calibrators/_decision.py": "criteria of the selection",
-    "calibrators/_selection.py": "criteria of the selection",
-    "calibrators/_trials.py": "criteria of the selection",
-    "calibrators/_temperature.py": "objectives of the fit",
-    "losses/__init__.py": "names of losses",
-    "plots/_temperature.py": "labels of curves",
-    "plots/_training.py": "columns of the training history",
-    "report/_explorer.py": "names of outputs in the scripts of the page",
-    "study/_tune.py": "a column heading",
-    "train/_stopping.py": "what early stopping watches",
-    "train/_telemetry.py": "columns of the training history",
-    "cli/_study.py": "defaults and examples of options",
+    "calibrators/_decision.py": {"nll"},  # criteria of the selection
+    "calibrators/_selection.py": {"nll", "brier"},  # criteria of the selection
+    "calibrators/_trials.py": {"nll", "brier"},  # criteria of the selection
+    "calibrators/_temperature.py": {"nll", "ece"},  # objectives of the fit
+    "losses/__init__.py": {"brier", "mmce"},  # names of losses
+    "plots/_temperature.py": {"nll", "ece", "mean_entropy"},  # labels of curves
+    "plots/_training.py": {"nll", "ece"},  # columns of the training history
+    "report/_explorer.py": {"accuracy", "ece", "nll"},  # names of outputs in the page's scripts
+    "study/_tune.py": {"accuracy"},  # a column heading
+    "train/_stopping.py": {"nll", "ece", "accuracy"},  # what early stopping watches
+    "train/_telemetry.py": {"nll", "ece"},  # columns of the training history
+    "cli/_study.py": {"ece", "nll"},  # defaults of options
 }
 
 
@@ -54,48 +55,74 @@ def strings(tree: ast.Module) -> Iterator[ast.Constant]:
             yield node
 
 
+def metric_names(tree: ast.Module) -> set[str]:
+    """Names of metrics in code: strings, lists within a string, and keywords of ``dict``."""
+    found = set()
+    for text in (s.value for s in strings(tree)):
+        words = re.findall(r"\w+", text)
+        listed = re.fullmatch(r"\w+([\s,]+\w+)*", text) and set(words) <= set(METRICS)
+        found |= set(words) if listed else set()
+    for node in nodes(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "dict":
+            found |= {keyword.arg for keyword in node.keywords if keyword.arg in METRICS}
+    return found
+
+
 def test_only_the_registry_lists_metrics() -> None:
-    found = {}
-    for path in FILES:
-        name = path.relative_to(SOURCE).as_posix()
-        if name.split("/")[0] not in ("metrics", "papers"):
-            spelt = [s.value for s in strings(parsed(path)) if s.value in METRICS]
-            if spelt:
-                found[name] = spelt
-    assert set(found) == set(OTHER_MEANINGS), found
+    found = {
+        path.relative_to(SOURCE).as_posix(): names
+        for path in FILES
+        if (names := metric_names(parsed(path)))
+    }
+    elsewhere = {n: w for n, w in found.items() if n.split("/")[0] not in ("metrics", "papers")}
+    assert elsewhere == OTHER_MEANINGS
+
+
+def test_lists_of_metrics_are_found() -> None:
+    listed = ast.parse('SHOWN = ["ece", "nll"]\nMORE = "brier, aurc".split()\nx = dict(mce=1)')
+    assert metric_names(listed) == {"ece", "nll", "brier", "aurc", "mce"}
+    assert not metric_names(ast.parse('"""ece"""\nx = p.ece\ny = "The ece of a model."'))
 
 
 def _is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__")
 
 
+def defined_names(tree: ast.Module) -> set[str]:
+    """Functions, classes, fields and attributes that a module defines itself."""
+    own = set()
+    for node in nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            own.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            fields = [n.target for n in node.body if isinstance(n, ast.AnnAssign)]
+            own |= {target.id for target in fields if isinstance(target, ast.Name)}
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("self", "cls"):
+            own.add(node.attr)
+    return own
+
+
 def private_reads(tree: ast.Module) -> Iterator[str]:
     """Underscore attributes of objects that this module does not define itself."""
-    classes = [n for n in nodes(tree) if isinstance(n, ast.ClassDef)]
-    own = {n.name for n in nodes(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef)}
-    own |= {
-        t.id
-        for c in classes
-        for n in c.body
-        if isinstance(n, ast.AnnAssign)
-        for t in [n.target]
-        if isinstance(t, ast.Name)
-    }
+    own = defined_names(tree)
     for node in nodes(tree):
-        if not isinstance(node, ast.Attribute):
-            continue
-        if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
-            own.add(node.attr)
-    for node in nodes(tree):
-        private = isinstance(node, ast.Attribute) and _is_private(node.attr)
-        if private and node.attr not in own:
+        if isinstance(node, ast.Attribute) and _is_private(node.attr) and node.attr not in own:
             yield ast.unparse(node)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "setattr"):
+            name = node.args[1].value if isinstance(node.args[1], ast.Constant) else ""
+            if _is_private(name) and name not in own:
+                yield ast.unparse(node)
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("calibrant"):
-            folder = SOURCE.parent / str(node.module).replace(".", "/")
-            for alias in node.names:
-                module = (folder / f"{alias.name}.py").exists() or (folder / alias.name).is_dir()
-                if _is_private(alias.name) and not module:
-                    yield f"from {node.module} import {alias.name}"
+            yield from private_imports(node)
+
+
+def private_imports(node: ast.ImportFrom) -> Iterator[str]:
+    """Underscore names that are imported and are no modules."""
+    folder = SOURCE.parent / str(node.module).replace(".", "/")
+    for alias in node.names:
+        module = (folder / f"{alias.name}.py").exists() or (folder / alias.name).is_dir()
+        if _is_private(alias.name) and not module:
+            yield f"from {node.module} import {alias.name}"
 
 
 # In the standard library; these have no public name.
@@ -109,6 +136,22 @@ def test_no_module_reads_private_names_of_another() -> None:
         if (reads := set(private_reads(parsed(path))) - ALLOWED)
     }
     assert not found
+
+
+def test_private_names_of_another_module_are_found() -> None:
+    source = """
+from calibrant.inference import _grid
+from calibrant.inference._grid import _with_floor, grid_bounds
+class Mine:
+    def show(self, p):
+        return self._own, p._summary, getattr(p, "_top"), _grid._with_floor(), type(p)._own
+"""
+    assert set(private_reads(ast.parse(source))) == {
+        "p._summary",
+        "getattr(p, '_top')",
+        "_grid._with_floor",
+        "from calibrant.inference._grid import _with_floor",
+    }
 
 
 # Names defined in several modules on purpose, with the reason.

@@ -26,7 +26,7 @@ from calibrant import InputError
 from calibrant._core import ray_cluster
 from calibrant.results import Store
 from calibrant.study import Ray, Run, run_study
-from tests.processes import PATIENCE, begin, below, command, slowness, stop, wait_for
+from tests.processes import PATIENCE, alive, begin, below, command, slowness, stop, wait_for
 from tests.test_stopping import LONG
 from tests.test_study import tiny, toml
 
@@ -59,11 +59,10 @@ def node(options: list[str], env: dict[str, str]) -> Iterator[None]:
     try:
         yield
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(5)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+        started = below(process.pid)
+        os.killpg(process.pid, signal.SIGKILL)  # after SIGTERM a node takes another ten seconds
+        process.wait()
+        wait_for(lambda: not alive(started))
 
 
 def ray_command() -> str:
@@ -157,7 +156,7 @@ def test_a_wrong_address_on_the_command_line(tmp_path: Path) -> None:
     )
     done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 2
-    assert done.stderr.startswith("calibrant: address must be that of a running Ray cluster; got")
+    assert done.stderr.startswith("calibrant: --address must be that of a running Ray cluster; got")
     assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "out").exists()
 

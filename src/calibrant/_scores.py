@@ -41,7 +41,7 @@ from calibrant._core.validation import (
 DOUBT = (
     "These logits look like probabilities: every row lies in [0, 1] and sums to 1. If they are, "
     "pass them as probs (columns prob_0, prob_1 …): the numbers are wrong otherwise. If they are "
-    "logits, say so: --i-mean-it."
+    "logits, say so: i_mean_it=True."
 )
 
 WHICH_SCORES = "Pass logits=… (before the softmax) or probs=… (after it)."

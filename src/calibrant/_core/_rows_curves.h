@@ -75,14 +75,20 @@ static void label_smoothing_curve(Curve *k)
     }
 }
 
-static void brier_curve(Curve *k)
+static void times_column(Curve *k, int column, int slope, double factor)
 {
     ALL(i)
     {
-        AT(VALUE) = k->a * AT(BRIER);
-        AT(BY_BRIER) = k->a;
+        AT(VALUE) = factor * AT(column);
+        AT(slope) = factor;
     }
 }
+
+static void brier_curve(Curve *k) { times_column(k, BRIER, BY_BRIER, k->a); }
+
+static void negative_entropy_curve(Curve *k) { times_column(k, ENTROPY, BY_ENTROPY, -1); }
+
+static void margin_smoothing_curve(Curve *k) { times_column(k, RAMP, BY_RAMP, k->a); }
 
 /* The weight is held. */
 static void bsce_gra_curve(Curve *k)
@@ -91,24 +97,6 @@ static void bsce_gra_curve(Curve *k)
     {
         AT(BY_NLL) = k->a == 2 ? AT(BRIER) : pow(AT(BRIER), k->a / 2);
         AT(VALUE) = AT(BY_NLL) * AT(NLL);
-    }
-}
-
-static void negative_entropy_curve(Curve *k)
-{
-    ALL(i)
-    {
-        AT(VALUE) = -AT(ENTROPY);
-        AT(BY_ENTROPY) = -1;
-    }
-}
-
-static void margin_smoothing_curve(Curve *k)
-{
-    ALL(i)
-    {
-        AT(VALUE) = k->a * AT(RAMP);
-        AT(BY_RAMP) = k->a;
     }
 }
 

@@ -115,7 +115,7 @@ class Belonging:
     def group(self, name: str) -> NDArray[Any]:
         """The group of each sample under the named grouping."""
         if name not in self.groups:
-            column = f"Make a column one: --group-column {name} (in Python groups={{{name!r}: …}})."
+            column = f"Load a column of the file with group_columns=[{name!r}]."
             near = f"{near_name(name, self.groups)} " if self.groups else ""
             advice = near + column
             raise refuse("by", "must name one of the groups", f"got {name!r}", advice)

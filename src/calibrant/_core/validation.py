@@ -21,7 +21,7 @@ from calibrant._core.row_sweeps import NARROW_CLASSES, RowSummary
 SUM_TOLERANCE = 1e-3
 MIN_CLASSES = 2
 IF_LOGITS = "If these are logits, pass them as logits=… or name the columns logit_0, logit_1 …"
-IF_PERCENT = "If these are per cent, add --percent (in Python: divide by 100)."
+IF_PERCENT = "If these are per cent, divide by 100, or load the file with percent=True."
 # The usual number of bins, and rows from which classwise tables are small beside the scores.
 TABLE_BINS, TABLE_ROWS = 15, 1024
 # Sums of rows in per cent, rounded or not.
@@ -68,9 +68,7 @@ def check_labels(labels: Any, shape: tuple[int, ...], classes: tuple[str, ...] |
     low, high = array.min(), array.max()
     if low < 0 or high >= num_classes:
         rule = f"must lie in 0 … {num_classes - 1}"
-        advice = (
-            "Count classes from 0; leave out marked samples with --ignore-index (ignore_index=…)."
-        )
+        advice = "Count classes from 0; ignore_index=… leaves out marked samples."
         raise refuse("labels", rule, f"got {low} … {high}", advice)
     return array.astype(np.int64)
 
@@ -84,7 +82,7 @@ def class_index(
             return 1
         rule, advice = (
             "must be given where there are more than two classes",
-            "Try --positive 0 (in Python positive=0).",
+            "Try positive=0.",
         )
         raise refuse("positive", rule, f"got {num_classes:,} classes", advice)
     if isinstance(positive, str) and classes is not None:
@@ -96,7 +94,7 @@ def class_index(
     if not whole or not 0 <= int(positive) < num_classes:
         rule = f"must be a class from 0 to {num_classes - 1}"
         advice = (
-            "Class names need --classes (in Python classes=[…])."
+            "To use names, pass classes=['cat', 'dog']."
             if isinstance(positive, str)
             else "Try positive=1."
         )
@@ -112,7 +110,7 @@ def _all_texts(array: Any) -> bool:
 def _index_of_names(array: Any, classes: tuple[str, ...] | None) -> Int:
     if classes is None:
         rule = "must be integers, or names listed in classes"
-        advice = "Name all in the order of the columns: --classes cat,dog (in Python classes=[…])."
+        advice = "Name all in the order of the columns: classes=['cat', 'dog']."
         shown = ", ".join(repr(shortened(str(name), 20)) for name in np.unique(array)[:3])
         raise refuse("labels", rule, f"got names without classes, such as {shown}", advice)
     index = {name: k for k, name in enumerate(classes)}
@@ -219,7 +217,7 @@ def _advice_for_sum(total: float) -> str:
     low, high = PERCENT_SUMS
     if low <= total <= high:
         return IF_PERCENT
-    return f"{IF_LOGITS}; if they are rounded, add --renormalise."
+    return f"{IF_LOGITS}; if they are rounded, load the file with renormalise=True."
 
 
 def look_like_probs(logits: Float) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 from calibrant._core.checks import refuse
 from calibrant._measure._grouped import GroupedPanel, measure_groups
@@ -17,60 +17,35 @@ from calibrant.metrics._sample import check_measurable
 from calibrant.predictions import Confidences, Predictions
 
 
+class _Options(TypedDict, total=False):
+    """Keywords of measure() that do not change what it returns."""
+
+    intervals: bool
+    metrics: Sequence[str] | None
+    positive: Positive
+    bins: int
+    norm: float
+    binning: Binning
+    threshold: float
+    costs: tuple[float, float]
+    level: float
+    replicates: int
+    seed: int
+
+
 @overload
 def measure(
-    p: Predictions | Confidences,
-    *,
-    intervals: bool = ...,
-    metrics: Sequence[str] | None = ...,
-    positive: Positive = ...,
-    bins: int = ...,
-    norm: float = ...,
-    binning: Binning = ...,
-    threshold: float = ...,
-    costs: tuple[float, float] = ...,
-    by: None = ...,
-    level: float = ...,
-    replicates: int = ...,
-    seed: int = ...,
+    p: Predictions | Confidences, *, by: None = ..., **options: Unpack[_Options]
 ) -> Panel: ...
 
 
 @overload
-def measure(
-    p: MultiLabel,
-    *,
-    intervals: bool = ...,
-    metrics: Sequence[str] | None = ...,
-    positive: Positive = ...,
-    bins: int = ...,
-    norm: float = ...,
-    binning: Binning = ...,
-    threshold: float = ...,
-    costs: tuple[float, float] = ...,
-    by: None = ...,
-    level: float = ...,
-    replicates: int = ...,
-    seed: int = ...,
-) -> LabelPanels: ...
+def measure(p: MultiLabel, *, by: None = ..., **options: Unpack[_Options]) -> LabelPanels: ...
 
 
 @overload
 def measure(
-    p: Predictions | Confidences,
-    *,
-    intervals: bool = ...,
-    metrics: Sequence[str] | None = ...,
-    positive: Positive = ...,
-    bins: int = ...,
-    norm: float = ...,
-    binning: Binning = ...,
-    threshold: float = ...,
-    costs: tuple[float, float] = ...,
-    by: str,
-    level: float = ...,
-    replicates: int = ...,
-    seed: int = ...,
+    p: Predictions | Confidences, *, by: str, **options: Unpack[_Options]
 ) -> GroupedPanel: ...
 
 

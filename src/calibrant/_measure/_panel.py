@@ -37,6 +37,7 @@ from calibrant._measure._views import (
 )
 from calibrant.inference import Interval, Resampling
 from calibrant.io import FILE_NOTES
+from calibrant.io._columns import STREAM_ADVICE
 from calibrant.metrics._binning import Binning
 from calibrant.metrics._decisions import check_costs
 from calibrant.metrics._metric import View
@@ -211,7 +212,7 @@ def measure_one(
     options = panel_options(names, **shape)
     work = _Work(options, intervals, resampling)
     if intervals:
-        advice = "Measure without intervals (--no-intervals), or Parquet with --stream."
+        advice = f"Measure with intervals=False. {STREAM_ADVICE}"
         check_size(BYTES_PER_SAMPLE * len(p), f"Measuring {in_samples(len(p))}", advice)
     found: dict[str, Interval] = {}
     name_of_class = None

@@ -57,8 +57,8 @@ def _names(metrics: Sequence[str] | None) -> list[str]:
     for name in metrics or ():
         if name not in usual:
             m.get_metric(name)  # refuses unknown names
-            rule = "must be one of the default metrics with --stream"
-            raise refuse("metrics", rule, f"got {name!r}", "Measure one file without --stream.")
+            rule = "must be one of the default metrics in a stream"
+            raise refuse("metrics", rule, f"got {name!r}", "Measure one file in memory.")
     return list(metrics or usual)
 
 
@@ -93,7 +93,7 @@ def grouped_panel_of_stream(
 ) -> GroupedPanel:
     """A panel per group, as ``measure(p, by=…)`` gives it."""
     if len(groups) < FEWEST_GROUPS:
-        rule, advice = "must have at least two groups", "Measure without --by."
+        rule, advice = "must have at least two groups", "Measure all samples together."
         raise refuse("by", rule, f"got {len(groups)} in {by!r}", advice)
     check_choice("binning", binning, ("width", "mass"))
     shape: dict[str, Any] = {"norm": norm, "binning": binning}

@@ -12,9 +12,6 @@ from calibrant.calibrators import AUTO, CALIBRATORS
 from calibrant.cli._calibration import calibrate_files
 from calibrant.cli._common import (
     Json,
-    Level,
-    Replicates,
-    Seed,
     completed_list,
     one_line_errors,
     one_line_warnings,
@@ -22,6 +19,7 @@ from calibrant.cli._common import (
     show,
 )
 from calibrant.cli._layout import reads_files
+from calibrant.cli._option_groups import with_resampling
 from calibrant.cli._outputs import OnnxFile, SaveFile
 
 app = typer.Typer()
@@ -30,6 +28,7 @@ app = typer.Typer()
 @app.command("calibrate")
 @one_line_errors
 @reads_files
+@with_resampling
 def calibrate_command(
     *,
     fit: Annotated[
@@ -59,9 +58,7 @@ def calibrate_command(
     ] = None,
     save: SaveFile = None,
     onnx: OnnxFile = None,
-    level: Level = 0.95,
-    replicates: Replicates = 1000,
-    seed: Seed = 0,
+    resampling: dict[str, Any],
     as_json: Json = False,
     layout: dict[str, Any],
 ) -> None:
@@ -81,10 +78,8 @@ def calibrate_command(
             out=out,
             save=save,
             onnx=onnx,
-            level=level,
-            replicates=replicates,
-            seed=seed,
             layout=layout,
             progress=advance,
+            **resampling,
         )
     show(report, str(report), as_json=as_json, as_csv=False)

@@ -10,8 +10,9 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from enum import StrEnum
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from threading import Event, Thread
 from typing import Annotated, Any, NoReturn, Self
@@ -28,6 +29,7 @@ from calibrant._core.checks import (
     shortened,
 )
 from calibrant._core.version import __version__
+from calibrant.cli._wording import spoken_by
 from calibrant.metrics import METRICS
 
 BAD_INPUT = 2
@@ -41,12 +43,12 @@ class BinningChoice(StrEnum):
     mass = "mass"
 
 
-Bins = Annotated[int, typer.Option(help="Number of bins of the ECE family.")]
+Bins = Annotated[int, typer.Option(help="Number of bins for the ECE family of metrics.")]
 Norm = Annotated[float, typer.Option(help="Order p of the ECE norm; inf for the largest gap.")]
 BinningOption = Annotated[BinningChoice, typer.Option(help="Binning: equal width or equal mass.")]
-Level = Annotated[float, typer.Option(help="Confidence level of the intervals.")]
+Level = Annotated[float, typer.Option(help="Confidence level.")]
 Replicates = Annotated[int, typer.Option(help="Number of bootstrap replicates.")]
-Seed = Annotated[int, typer.Option(help="Random seed of the resampling.")]
+Seed = Annotated[int, typer.Option(help="Random seed for the resampling.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON output.")]
 Csv = Annotated[bool, typer.Option("--csv", help="CSV output.")]
 Metrics = Annotated[
@@ -85,16 +87,31 @@ def origin(paths: list[str], **facts: Any) -> dict[str, Any]:
 
 
 def one_line_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Report invalid input in one line, with exit code 2 and without a traceback."""
+    """Report invalid input in one line, with exit code 2 and without a traceback.
+
+    Arguments in errors and warnings of the library are named as the options of the command.
+    """
 
     @wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
+        before = _SPOKEN.set(partial(spoken_by, command, kwargs))
         try:
             command(*args, **kwargs)
         except (InputError, ConvergenceError, OSError, MemoryError) as error:
-            fail(shortened(one_line(error), LONGEST_MESSAGE) or type(error).__name__)
+            fail(_message(error) or type(error).__name__)
+        finally:
+            _SPOKEN.reset(before)
 
     return wrapped
+
+
+# Says a message of the library in the options of the command that is running.
+_SPOKEN: ContextVar[Callable[[str], str]] = ContextVar("spoken", default=str)
+
+
+def _message(error: object) -> str:
+    """An error or a warning in one line, with its arguments named as options."""
+    return _SPOKEN.get()(shortened(one_line(error), LONGEST_MESSAGE))
 
 
 def echo(text: str = "", *, err: bool = False) -> None:
@@ -134,7 +151,7 @@ def one_line_warnings() -> Iterator[None]:
         usual = warnings.showwarning
 
         def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
-            text = shortened(one_line(message), LONGEST_MESSAGE)
+            text = _message(message)
             if not issubclass(category, CalibrationWarning):
                 usual(message, category, *where, **more)
             elif text not in seen:

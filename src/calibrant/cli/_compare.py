@@ -12,17 +12,8 @@ from calibrant._core.checks import refuse
 from calibrant._loading import load_labelled
 from calibrant._measure import compare
 from calibrant.cli._common import (
-    BinningChoice,
-    BinningOption,
-    Bins,
     Csv,
     Json,
-    Level,
-    Metrics,
-    Norm,
-    Replicates,
-    Seed,
-    metric_names,
     one_line_errors,
     one_line_warnings,
     origin,
@@ -30,14 +21,8 @@ from calibrant.cli._common import (
 )
 from calibrant.cli._conditions import fail_for_comparison, parse_conditions
 from calibrant.cli._layout import reads_files
-from calibrant.cli._positive import (
-    Costs,
-    PositiveOption,
-    Threshold,
-    TopLabelOnly,
-    cost_pair,
-    positive_class,
-)
+from calibrant.cli._option_groups import with_metrics, with_resampling
+from calibrant.cli._positive import with_decisions
 
 app = typer.Typer()
 Record = TypeVar("Record")
@@ -46,29 +31,24 @@ Record = TypeVar("Record")
 @app.command("compare")
 @one_line_errors
 @reads_files
+@with_metrics
+@with_decisions
+@with_resampling
 def compare_command(
     paths: Annotated[
         list[str], typer.Argument(help="Two or more files with predictions for the same samples.")
     ],
     *,
-    metrics: Metrics = None,
-    positive: PositiveOption = None,
-    top_label: TopLabelOnly = False,
-    bins: Bins = 15,
-    norm: Norm = 1,
-    binning: BinningOption = BinningChoice.width,
-    threshold: Threshold = 0.5,
-    costs: Costs = "1,1",
-    level: Level = 0.95,
-    replicates: Replicates = 1000,
-    seed: Seed = 0,
+    chosen: dict[str, Any],
+    decisions: dict[str, Any],
+    resampling: dict[str, Any],
     as_json: Json = False,
     as_csv: Csv = False,
     fail_if: Annotated[
         list[str] | None,
         typer.Option(
-            help='Condition for exit code 1, for example "difference.nll.low > 0", where the '
-            "difference is that of the first model minus the second. Repeatable."
+            help='Condition for exit code 1, for example "difference.nll.low > 0" (the first model '
+            "minus the second). Repeatable."
         ),
     ] = None,
     layout: dict[str, Any],
@@ -81,19 +61,11 @@ def compare_command(
     with one_line_warnings():
         result = compare(
             load_models(paths, layout),
-            metrics=metric_names(metrics),
-            positive=positive_class(positive, top_label=top_label),
-            threshold=threshold,
-            costs=cost_pair(costs),
-            bins=bins,
-            norm=norm,
-            binning=binning.value,
-            level=level,
-            replicates=replicates,
-            seed=seed,
+            **chosen,
+            **decisions,
+            **resampling,
         )
-    facts = {"level": level, "replicates": replicates, "seed": seed}
-    show(result, str(result), as_json=as_json, as_csv=as_csv, more=origin(paths, **facts))
+    show(result, str(result), as_json=as_json, as_csv=as_csv, more=origin(paths, **resampling))
     fail_for_comparison(conditions, result)
 
 

@@ -68,7 +68,7 @@ class Condition:
         if math.isnan(value):
             if self.part != "value" and not math.isnan(found.value):
                 rule = f"needs the interval of {self.metric}, which has none here"
-                advice = "Samples of one cluster have none, nor has classwise_ece of a stream."
+                advice = "A single cluster has none, nor do streams for metrics of whole rows."
                 raise refuse("--fail-if", rule, f"got {self.text!r}", advice)
             raise InputError(
                 f"{self.metric} is undefined for these predictions, so --fail-if cannot be "

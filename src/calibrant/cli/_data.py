@@ -61,7 +61,9 @@ def get_command(
 def features_command(
     *,
     data: Annotated[str, typer.Option(help="Name of a data set, or your own .npz file of images.")],
-    out: Annotated[Path, typer.Option(help="Folder for the files; an interrupted call resumes.")],
+    out: Annotated[
+        Path, typer.Option(help="Folder for the files; an interrupted command resumes.")
+    ],
     backbone: Annotated[
         str,
         typer.Option(
@@ -98,7 +100,7 @@ def features_command(
 ) -> None:
     """Extract features with a pretrained network or word vectors, to train classifiers on them.
 
-    Writes a data set of vectors, which train and study take by its path, and one file per shift.
+    Writes a data set of vectors, which train and study accept as a path, and one file per shift.
     """
     from calibrant.data import DATASETS, check, load
     from calibrant.train import Backbone, WordVectors, load_texts, write_features

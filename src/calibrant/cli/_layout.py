@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from functools import wraps
 from typing import Annotated, Any
 
 import typer
+
+from calibrant.cli._option_groups import OptionGroup, Values
 
 PANEL = "How files are read"
 
@@ -67,33 +66,22 @@ OPTIONS: dict[str, tuple[Any, Any]] = {
 }
 
 
-def reads_files(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options above; it receives those given as the dictionary ``layout``."""
+def _given(values: Values) -> Values:
+    layout = {
+        name: value
+        for name, value in values.items()
+        if value is not None and value is not False and value != []  # 0 is a label
+    }
+    if "separator" in layout:
+        layout["separator"] = layout["separator"].replace("\\t", "\t")
+    return layout
 
-    @wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> None:
-        given = {name: kwargs.pop(name) for name in OPTIONS}
-        layout = {
-            name: value
-            for name, value in given.items()
-            if value is not None and value is not False and value != []  # 0 is a label
-        }
-        if "separator" in layout:
-            layout["separator"] = layout["separator"].replace("\\t", "\t")
-        command(*args, layout=layout, **kwargs)
 
-    plain = inspect.signature(command, eval_str=True)
-    own = [p for name, p in plain.parameters.items() if name != "layout"]
-    added = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=False if kind is bool else None,
-            annotation=Annotated[kind, option],
-        )
+reads_files = OptionGroup(
+    "layout",
+    {
+        name: (Annotated[kind, option], False if kind is bool else None)
         for name, (kind, option) in OPTIONS.items()
-    ]
-    signature = plain.replace(parameters=[*own, *added])
-    wrapped.__signature__ = signature  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {name: p.annotation for name, p in signature.parameters.items()}
-    return wrapped
+    },
+    _given,
+)

@@ -10,17 +10,8 @@ from calibrant._core.checks import refuse
 from calibrant._loading import load_measurable
 from calibrant._measure import Panel, measure
 from calibrant.cli._common import (
-    BinningChoice,
-    BinningOption,
-    Bins,
     Csv,
     Json,
-    Level,
-    Metrics,
-    Norm,
-    Replicates,
-    Seed,
-    metric_names,
     one_line_errors,
     one_line_warnings,
     origin,
@@ -30,14 +21,8 @@ from calibrant.cli._common import (
 from calibrant.cli._conditions import fail_for_panels, parse_conditions
 from calibrant.cli._executors import Address
 from calibrant.cli._layout import OPTIONS, reads_files
-from calibrant.cli._positive import (
-    Costs,
-    PositiveOption,
-    Threshold,
-    TopLabelOnly,
-    cost_pair,
-    positive_class,
-)
+from calibrant.cli._option_groups import with_metrics, with_resampling
+from calibrant.cli._positive import with_decisions
 from calibrant.cli._stream import (
     FilesExecutor,
     FilesWorkers,
@@ -53,6 +38,9 @@ app = typer.Typer()
 @app.command("measure")
 @one_line_errors
 @reads_files
+@with_metrics
+@with_decisions
+@with_resampling
 def measure_command(
     context: typer.Context,
     paths: Annotated[
@@ -67,14 +55,8 @@ def measure_command(
     labels: Annotated[
         str | None, typer.Option(help="File with the labels for logits.npy or probs.npy.")
     ] = None,
-    metrics: Metrics = None,
-    positive: PositiveOption = None,
-    top_label: TopLabelOnly = False,
-    bins: Bins = 15,
-    norm: Norm = 1,
-    binning: BinningOption = BinningChoice.width,
-    threshold: Threshold = 0.5,
-    costs: Costs = "1,1",
+    chosen: dict[str, Any],
+    decisions: dict[str, Any],
     by: Annotated[
         str | None,
         typer.Option(
@@ -82,9 +64,7 @@ def measure_command(
         ),
     ] = None,
     intervals: Annotated[bool, typer.Option(help="Confidence intervals.")] = True,
-    level: Level = 0.95,
-    replicates: Replicates = 1000,
-    seed: Seed = 0,
+    resampling: dict[str, Any],
     stream: Annotated[
         bool,
         typer.Option("--stream", help="Streaming of Parquet files, in bounded memory."),
@@ -109,14 +89,6 @@ def measure_command(
     Exit code 1: a --fail-if condition holds; 2: invalid input.
     """
     conditions = parse_conditions(fail_if, intervals=intervals)
-    chosen = metric_names(metrics)
-    shape: dict[str, Any] = {"bins": bins, "norm": norm, "binning": binning.value}
-    decisions: dict[str, Any] = {
-        "positive": positive_class(positive, top_label=top_label),
-        "threshold": threshold,
-        "costs": cost_pair(costs),
-    }
-    resampling: dict[str, Any] = {"level": level, "replicates": replicates, "seed": seed}
     parallel = {"executor": executor, "workers": workers, "address": address}
     more = origin(paths, **resampling)
     if stream:
@@ -125,13 +97,12 @@ def measure_command(
         panel: Any = measure_stream(
             paths,
             Streaming(by, skip_bad, parallel),
-            metrics=chosen,
             resampling=Resampling(**resampling) if intervals else None,
-            **shape,
+            **chosen,
         )
     else:
         refuse_given(context, [*parallel, "skip_bad"], "needs --stream")
-        keywords = {"intervals": intervals, "metrics": chosen, **resampling, **shape, **decisions}
+        keywords = {"intervals": intervals, **chosen, **decisions, **resampling}
         with one_line_warnings():
             p: Any = load_measurable(_single(paths), labels=labels, **layout)
             panel = measure(p, by=by, **keywords)

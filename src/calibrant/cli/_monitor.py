@@ -43,7 +43,7 @@ def monitor_command(
     counted: Annotated[
         bool,
         typer.Option(
-            "--counted", help="Labels only: the samples were counted before, without them."
+            "--counted", help="Labels only: the samples were already counted without labels."
         ),
     ] = False,
     alpha: Annotated[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,16 +11,7 @@ from calibrant._core.checks import check_choice, refuse
 from calibrant._core.extras import need_extra
 from calibrant._core.files import make_output_folder
 from calibrant.cli._common import echo, one_line_errors, one_line_warnings
-from calibrant.cli._executors import Address
-from calibrant.cli._study import (
-    ExecutorName,
-    Gpus,
-    Retry,
-    Threads,
-    Workers,
-    run_missing,
-    study_executor,
-)
+from calibrant.cli._study import Gpus, Retry, run_missing, study_executor, with_workers
 
 if TYPE_CHECKING:
     from calibrant.papers import Experiment, Results
@@ -80,6 +71,7 @@ def show_command(
 
 @papers.command("run")
 @one_line_errors
+@with_workers
 def run_command(
     paper: Paper,
     name: Annotated[str, typer.Argument(help="Table or figure of the paper, or 'all'.")],
@@ -93,10 +85,7 @@ def run_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List of the runs, without starting any.")
     ] = False,
-    executor: ExecutorName = "local",
-    workers: Workers = None,
-    threads: Threads = None,
-    address: Address = None,
+    workers: dict[str, Any],
     gpus: Gpus = 0,
     retry: Retry = False,
 ) -> None:
@@ -121,7 +110,7 @@ def run_command(
     _announce(studies, scale, listed=dry_run)
     if dry_run:
         return
-    works = study_executor(executor, workers, threads, address, gpus)
+    works = study_executor(**workers, gpus=gpus)
     make_output_folder("--out", out / MADE)
     if not all(experiment.is_table for experiment in wanted):
         need_extra("matplotlib", "A figure")

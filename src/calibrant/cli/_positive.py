@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from calibrant._core.checks import refuse
+from calibrant.cli._option_groups import OptionGroup, Values
 
 PositiveOption = Annotated[
     str | None,
@@ -26,7 +27,7 @@ Costs = Annotated[
 ]
 
 
-def positive_class(positive: str | None, *, top_label: bool) -> int | str | bool | None:
+def _positive_class(positive: str | None, *, top_label: bool) -> int | str | bool | None:
     """The class that is asked about; a whole number is its index."""
     if top_label and positive is not None:
         rule, advice = "cannot be combined with --top-label", "Leave one of them out."
@@ -36,7 +37,7 @@ def positive_class(positive: str | None, *, top_label: bool) -> int | str | bool
     return int(positive) if positive is not None and positive.isdecimal() else positive
 
 
-def cost_pair(costs: str) -> tuple[float, float]:
+def _cost_pair(costs: str) -> tuple[float, float]:
     """Two numbers separated by a comma."""
     try:
         of_false, of_missed = (float(part) for part in costs.split(","))
@@ -44,3 +45,23 @@ def cost_pair(costs: str) -> tuple[float, float]:
         rule, advice = "must be two numbers separated by a comma", "Try --costs 1,5."
         raise refuse("--costs", rule, f"got {costs!r}", advice) from None
     return of_false, of_missed
+
+
+def _decisions(given: Values) -> Values:
+    return {
+        "positive": _positive_class(given["positive"], top_label=given["top_label"]),
+        "threshold": given["threshold"],
+        "costs": _cost_pair(given["costs"]),
+    }
+
+
+with_decisions = OptionGroup(
+    "decisions",
+    {
+        "positive": (PositiveOption, None),
+        "top_label": (TopLabelOnly, False),
+        "threshold": (Threshold, 0.5),
+        "costs": (Costs, "1,1"),
+    },
+    _decisions,
+)

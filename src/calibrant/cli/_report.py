@@ -12,9 +12,6 @@ from calibrant._core.files import check_output, same_file
 from calibrant._loading import load_measurable
 from calibrant.cli._common import (
     Bins,
-    Level,
-    Replicates,
-    Seed,
     echo,
     one_line_errors,
     one_line_warnings,
@@ -23,14 +20,8 @@ from calibrant.cli._common import (
 )
 from calibrant.cli._compare import load_models
 from calibrant.cli._layout import OPTIONS, reads_files
-from calibrant.cli._positive import (
-    Costs,
-    PositiveOption,
-    Threshold,
-    TopLabelOnly,
-    cost_pair,
-    positive_class,
-)
+from calibrant.cli._option_groups import with_resampling
+from calibrant.cli._positive import with_decisions
 
 app = typer.Typer()
 
@@ -38,6 +29,8 @@ app = typer.Typer()
 @app.command("report")
 @one_line_errors
 @reads_files
+@with_decisions
+@with_resampling
 def report_command(
     context: typer.Context,
     paths: Annotated[
@@ -54,17 +47,12 @@ def report_command(
     study: Annotated[
         str | None, typer.Option(help='Study file that the results folder belongs to, or "quick".')
     ] = None,
-    positive: PositiveOption = None,
-    top_label: TopLabelOnly = False,
-    threshold: Threshold = 0.5,
-    costs: Costs = "1,1",
+    decisions: dict[str, Any],
     by: Annotated[
         str | None, typer.Option(help="Grouping of the file to show; default: all of them.")
     ] = None,
     bins: Bins = 15,
-    level: Level = 0.95,
-    replicates: Replicates = 1000,
-    seed: Seed = 0,
+    resampling: dict[str, Any],
     layout: dict[str, Any],
 ) -> None:
     """Write a self-contained HTML report: a verdict in plain words, and interactive charts.
@@ -94,14 +82,10 @@ def report_command(
             load_models(paths, layout, load_measurable),
             out,
             title=title or "Calibration report",
-            positive=positive_class(positive, top_label=top_label),
             by=by,
-            threshold=threshold,
-            costs=cost_pair(costs),
             bins=bins,
-            level=level,
-            replicates=replicates,
-            seed=seed,
+            **decisions,
+            **resampling,
             progress=advance,
         )
     for name, verdict in verdicts.items():

@@ -14,15 +14,13 @@ from calibrant._core.checks import refuse
 from calibrant._loading import load_labelled, load_unlabelled
 from calibrant.cli._common import (
     Json,
-    Level,
-    Replicates,
-    Seed,
     one_line_errors,
     one_line_warnings,
     progress,
     show,
 )
 from calibrant.cli._layout import reads_files
+from calibrant.cli._option_groups import with_resampling
 from calibrant.cli._outputs import (
     OnnxFile,
     SaveFile,
@@ -47,10 +45,11 @@ class PriorChoice(StrEnum):
 @app.command("shift")
 @one_line_errors
 @reads_files
+@with_resampling
 def shift_command(
     validation: Annotated[
         str,
-        typer.Argument(help="File with labelled predictions that the model was not trained on."),
+        typer.Argument(help="Labelled predictions for samples that the model was not trained on."),
     ],
     target: Annotated[
         str, typer.Argument(help="File with scores from where the model is used, without labels.")
@@ -65,16 +64,14 @@ def shift_command(
     ] = None,
     save: SaveFile = None,
     onnx: OnnxFile = None,
-    level: Level = 0.95,
-    replicates: Replicates = 1000,
-    seed: Seed = 0,
+    resampling: dict[str, Any],
     as_json: Json = False,
     layout: dict[str, Any],
 ) -> None:
     """Estimate the class frequencies of unlabelled data and correct the probabilities for them.
 
-    Assumes label shift: class frequencies differ from those of the validation samples, and nothing
-    else does. Prints the frequencies with intervals, and a test of whether they moved.
+    Assumes label shift: only the class frequencies differ from those of the validation samples.
+    Prints the frequencies with intervals, and a test of whether they changed.
     """
     with progress("estimating", unit=""), one_line_warnings():
         found, written = shift_files(
@@ -83,9 +80,7 @@ def shift_command(
             named_outputs(out, save, onnx),
             layout,
             method=method.value,
-            level=level,
-            replicates=replicates,
-            seed=seed,
+            **resampling,
         )
     text = str(found) + (f"\n\nWritten: {', '.join(written)}" if written else "")
     show(found, text, as_json=as_json, as_csv=False, more={"written": written})

@@ -18,6 +18,7 @@ from rich.text import Text
 from calibrant._core.checks import check_choice, check_processes, printable, refuse
 from calibrant.cli._common import echo, fail, one_line, one_line_errors, one_line_warnings
 from calibrant.cli._executors import Address, make_executor
+from calibrant.cli._option_groups import OptionGroup
 
 if TYPE_CHECKING:
     from calibrant.study import Executor, Run, Status, Study
@@ -29,35 +30,39 @@ study = typer.Typer(
 )
 app.add_typer(study, name="study")
 
+
+def _processes(what: str) -> Any:
+    text = f"Number of {what}; default: chosen by a short benchmark."
+    return Annotated[int | None, typer.Option(help=text)]
+
+
 StudyFile = Annotated[
     str, typer.Argument(help='Study file (TOML), or "quick" for the built-in study.')
 ]
 Out = Annotated[Path, typer.Option(help="Results folder.")]
 MOST_SHOWN = 300  # characters of an error in a list
-ExecutorName = Annotated[str, typer.Option(help="Executor: local or ray.")]
-Workers = Annotated[
-    int | None,
-    typer.Option(help="Number of worker processes; default: chosen by a short benchmark."),
-]
-Threads = Annotated[
-    int | None,
-    typer.Option(help="Number of threads per run; default: chosen by a short benchmark."),
-]
 Gpus = Annotated[float, typer.Option(help="Number of GPUs per run (Ray only).")]
 Retry = Annotated[bool, typer.Option("--retry", help="Failed runs are repeated.")]
 Within = Annotated[float, typer.Option(help="Largest acceptable loss of accuracy, as a fraction.")]
+with_workers = OptionGroup(
+    "workers",
+    {
+        "executor": (Annotated[str, typer.Option(help="Executor: local or ray.")], "local"),
+        "workers": (_processes("worker processes"), None),
+        "threads": (_processes("threads per run"), None),
+        "address": (Address, None),
+    },
+)
 
 
 @study.command("run")
 @one_line_errors
+@with_workers
 def run_command(
     file: StudyFile,
     *,
     out: Out,
-    executor: ExecutorName = "local",
-    workers: Workers = None,
-    threads: Threads = None,
-    address: Address = None,
+    workers: dict[str, Any],
     gpus: Gpus = 0,
     retry: Retry = False,
 ) -> None:
@@ -69,7 +74,7 @@ def run_command(
     from calibrant.results import read_all
     from calibrant.study import answer
 
-    works = study_executor(executor, workers, threads, address, gpus)
+    works = study_executor(**workers, gpus=gpus)
     chosen = _load(file)
     now = run_missing(chosen, out, works, retry=retry)
     echo(_counts(now))
@@ -174,20 +179,18 @@ def table_command(
 
 @study.command("tune")
 @one_line_errors
+@with_workers
 def tune_command(
     file: StudyFile,
     *,
     out: Out,
-    executor: ExecutorName = "local",
-    workers: Workers = None,
-    threads: Threads = None,
-    address: Address = None,
+    workers: dict[str, Any],
     within: Within = 0.01,
 ) -> None:
     """Tune the coefficients that the study lists under tune, one at a time, by validation ECE."""
     from calibrant.study import StudyError, tune
 
-    works = study_executor(executor, workers, threads, address, 0)
+    works = study_executor(**workers)
     try:
         with one_line_warnings():
             chosen = _load(file)
@@ -199,16 +202,14 @@ def tune_command(
 
 @app.command("select")
 @one_line_errors
+@with_workers
 def select_command(
     file: StudyFile,
     *,
     out: Out,
     score: Annotated[str, typer.Option(help="Score to minimise: nll or brier.")] = "nll",
     within: Within = 0.01,
-    executor: ExecutorName = "local",
-    workers: Workers = None,
-    threads: Threads = None,
-    address: Address = None,
+    workers: dict[str, Any],
 ) -> None:
     """Choose the best loss and calibrator on validation samples; trains missing runs first."""
     from calibrant.study import select
@@ -216,7 +217,7 @@ def select_command(
 
     check_choice("--score", score, SCORES)  # check before hours of training
     check_within("--within", within)
-    chosen, works = _load(file), study_executor(executor, workers, threads, address, 0)
+    chosen, works = _load(file), study_executor(**workers)
     run_missing(chosen, out, works)
     for choice in select(chosen, out, score=score, within=within):
         echo(f"{choice}\n")
@@ -236,7 +237,7 @@ def _damaged(now: Status) -> str:
 
 
 def study_executor(
-    name: str, workers: int | None, threads: int | None, address: str | None, gpus: float
+    executor: str, workers: int | None, threads: int | None, address: str | None, gpus: float = 0
 ) -> Executor:
     """The executor of a study; rejects options that it does not have."""
     from calibrant.study import EXECUTORS
@@ -244,7 +245,7 @@ def study_executor(
     if not gpus >= 0:
         raise refuse("--gpus", "must be 0 or more", f"got {gpus}", "Try 0.5.")
     options = {"workers": workers, "threads": threads, "address": address, "gpus": gpus or None}
-    found: Executor = make_executor(name, EXECUTORS, options)
+    found: Executor = make_executor(executor, EXECUTORS, options)
     return found
 
 

@@ -99,7 +99,7 @@ def train_command(
     compiled: Annotated[
         bool, typer.Option("--compile", help="Compilation with torch.compile.")
     ] = False,
-    data_dir: DataFolder = None,
+    folder: DataFolder = None,
 ) -> None:
     """Train a network and write its weights, training history and predictions.
 
@@ -114,7 +114,7 @@ def train_command(
         changes["epochs"] = epochs
     chosen = get_recipe(recipe, **changes)
     stopping = None if stop is None else _stopping(stop, patience)
-    dataset = _load(data, data_dir)
+    dataset = _load(data, folder)
     try:
         with _bar() as report:
             trained = train(
@@ -159,7 +159,7 @@ def predict_command(
     shift: Annotated[
         str | None, typer.Option(help='Shifted test set, such as "cifar10-c/fog/3".')
     ] = None,
-    data_dir: DataFolder = None,
+    folder: DataFolder = None,
 ) -> None:
     """Write the predictions of a trained network: logits and labels, for measure and calibrate."""
     from calibrant.data import DATASETS, load_shift
@@ -171,8 +171,8 @@ def predict_command(
     if data is None and name not in DATASETS:
         rule, advice = "must name the file the run was trained on", f"Try --data {name}.npz."
         raise refuse("--data", rule, "got none", advice)
-    dataset = _load(name, data_dir)
-    shifted = None if shift is None else load_shift(shift, folder=data_dir)[:2]
+    dataset = _load(name, folder)
+    shifted = None if shift is None else load_shift(shift, folder=folder)[:2]
     p = predict(run, dataset, part=split, shift=shifted)
     p.save(out)
     echo(f"Wrote {out}: {p.num_samples:,} predictions of {p.num_classes} classes.")

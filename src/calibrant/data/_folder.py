@@ -16,8 +16,8 @@ def data_folder(folder: str | Path | None) -> Path:
     if not chosen:
         rule = "must be given"
         advice = (
-            f"Set the environment variable {VARIABLE} to the folder with the data files, or pass "
-            "it: --data-dir (in Python folder=…)."
+            f"Pass folder=…, or set the environment variable {VARIABLE} to the folder with the "
+            "data files."
         )
         raise refuse("folder", rule, f"got none, and {VARIABLE} is not set", advice)
     path = Path(chosen).expanduser()

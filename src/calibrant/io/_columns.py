@@ -17,7 +17,7 @@ from calibrant._core.memory import PARSED, check_size
 ARRAY_NAMES = ("logits", "probs", "labels", "confidence", "correct")
 KNOWN = (*ARRAY_NAMES, "label", "logit_0", "prob_0")
 NAMING = (
-    "In a table, name the columns with --label-column, --prob-columns or --logit-columns; in an "
+    "In a table, name the columns: label_column=…, prob_columns=… or logit_columns=…; in an "
     ".npz file, name the arrays logits (or probs) and labels"
 )
 META_KEY = "calibrant"
@@ -80,7 +80,7 @@ def hint(ignored: Sequence[str], missing: str) -> str:
     """Advice where something is missing and other columns were not understood."""
     if not ignored:
         return (
-            f"{NAMING}; --labels names a separate .npy file."
+            f"{NAMING}; labels=… names a separate .npy file."
             if missing == "labels"
             else NAMING + "."
         )
@@ -93,7 +93,7 @@ def hint(ignored: Sequence[str], missing: str) -> str:
 def check_ignored(where: str, what: str, ignored: Sequence[str], *, strict: bool) -> None:
     """Refuse columns that are not used where the reading is strict."""
     if ignored and strict:
-        near, ignore = did_you_mean(ignored[0], KNOWN), "Without --strict it is ignored."
+        near, ignore = did_you_mean(ignored[0], KNOWN), "Without strict=True it is ignored."
         advice = f"{near} {ignore}" if near else ignore
         raise refuse(where, f"has an unknown {what}", f"got {ignored[0]!r}", advice)
 

@@ -53,7 +53,7 @@ def _check_separator(line: bytes, where: str, separator: str) -> None:
     if other is not None and other != separator:
         rule = f"must have its columns separated by {separator!r}"
         shown = "'\\t'" if other == "\t" else f"'{other}'"
-        advice = f"Add --separator {shown}; where decimals have a comma, also --decimal ','."
+        advice = f"Add separator={shown}; where decimals have a comma, also decimal=','."
         raise refuse(where, rule, f"got {SEPARATORS[other]}", advice)
 
 

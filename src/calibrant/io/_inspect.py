@@ -97,7 +97,7 @@ def _columns(header: Any, samples: Sequence[Row], where: str, layout: Layout) ->
         rule = "must hold log-probabilities of the options"
         advice = (
             "Evaluate with logprobs=True and top_logprobs, or name the field of a stated "
-            "confidence: --confidence-column metadata.confidence."
+            "confidence: confidence_column='metadata.confidence'."
         )
         raise refuse(where, rule, f"got samples {next(iter(questions.unreadable))}", advice)
     return questions.columns(layout, {"source": "Inspect"})
@@ -140,7 +140,7 @@ def _scorer(samples: Sequence[Row], where: str, wanted: str | None) -> str | Non
         return wanted
     if len(names) > 1:
         rule, got = "has several scorers", f"got {', '.join(names)}"
-        raise refuse(where, rule, got, "Name one: --scorer NAME.")
+        raise refuse(where, rule, got, f"Name one, such as scorer={next(iter(names))!r}.")
     return next(iter(names), None)
 
 

@@ -126,7 +126,7 @@ def _sizes(row: Row, texts: list[str], count: int, normalise: str) -> list[float
         found = field(row, "num_tokens") or field(row, "doc.num_tokens") or []
         sizes = [float(size) for size in found]
     if len(sizes) != count or not all(size > 0 for size in sizes):
-        rule = f"must tell the number of {normalise}s of each option for --normalise {normalise}"
+        rule = f"must tell the number of {normalise}s of each option for normalise={normalise!r}"
         with_tokens = "Add a field num_tokens with one number per option."
         advice = "Log samples with their arguments." if normalise == "byte" else with_tokens
         raise refuse("log", rule, f"got none for document {row['doc_id']}", advice)

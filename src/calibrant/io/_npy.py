@@ -22,7 +22,7 @@ def read_npy_pair(path: Path, layout: Layout, labels: Path | None = None) -> Col
     kind = _kind_by_name(path)
     if not labels.exists():
         raise FileNotFoundError(
-            f"{labels}: no such file. Give the file with the labels: labels=… or --labels …."
+            f"{labels}: no such file. Pass labels=… to name the file with the labels."
         )
     check_regular(labels)
     return _read_npy_files({f"{kind}s": path, "labels": labels}, layout)

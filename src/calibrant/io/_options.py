@@ -57,7 +57,7 @@ class Questions:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.unreadable.items())
         if left and not layout.skip_unparsable:
             rule, advice = "must have scores for every question", "Count them and leave them out"
-            raise refuse(self.where, rule, f"got {reasons}", f"{advice}: --skip-unparsable.")
+            raise refuse(self.where, rule, f"got {reasons}", f"{advice}: skip_unparsable=True.")
         if not self.logits:
             rule = "must hold at least one question with scores"
             raise refuse(self.where, rule, f"got {reasons or 'none'}", "Check the log.")

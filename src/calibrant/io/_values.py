@@ -27,7 +27,7 @@ HUNDRED = 100.0
 ROUNDED = 0.005
 LEAST_SLACK = 0.02
 PLAIN_NUMBERS = "Save plain numbers, for example as float32."
-SKIP_ROWS = "Leave such rows out and count them with --skip-unparsable."
+SKIP_ROWS = "Leave such rows out and count them with skip_unparsable=True."
 
 
 def numbers(texts: NDArray[np.str_], where: str, *, percent: bool) -> Float64:
@@ -38,7 +38,7 @@ def numbers(texts: NDArray[np.str_], where: str, *, percent: bool) -> Float64:
         if text.endswith("%"):
             if not percent:
                 rule, got = "must hold fractions", f"got {raw!r} in row {row}"
-                raise refuse(where, rule, got, "If these are per cent, add --percent.")
+                raise refuse(where, rule, got, "If these are per cent, add percent=True.")
             text = text[:-1].strip()
         if _NUMBER.match(text):
             found[row] = float(text)
@@ -50,7 +50,7 @@ def refuse_text(texts: NDArray[np.str_], bad: Bool, where: str, advice: str) -> 
     row = int(np.argmax(bad))
     text = str(texts[row])
     if _COMMA.match(text.strip()):
-        advice = "This looks like a decimal comma: add --decimal ',' (and --separator ';')."
+        advice = "This looks like a decimal comma: add decimal=',' (and separator=';')."
     return refuse(where, "must hold real numbers", f"got {text!r} in row {row}", advice)
 
 
@@ -59,8 +59,8 @@ def fractions(values: NDArray[Any], where: str) -> Float64:
     wide = _wide(values, where)
     known = wide[~np.isnan(wide)]
     if known.size and known.max() <= 1 and known.max() > 0:
-        rule, got = "must be in per cent with --percent", f"got at most {known.max():g}"
-        raise refuse(where, rule, got, "If these are fractions, leave --percent out.")
+        rule, got = "must be in per cent with percent=True", f"got at most {known.max():g}"
+        raise refuse(where, rule, got, "If these are fractions, leave percent=True out.")
     return wide / HUNDRED
 
 
@@ -116,7 +116,7 @@ def renormalised(probs: NDArray[Any], where: str) -> Float64:
     slack = max(LEAST_SLACK, ROUNDED * wide.shape[1]) + 1e-9
     bad = np.flatnonzero(~(np.abs(total - 1) <= slack))
     if len(bad):
-        rule = f"must have rows that sum to 1 ± {slack:.3g} for --renormalise"
+        rule = f"must have rows that sum to 1 ± {slack:.3g} for renormalise=True"
         got = f"got {total[bad[0]]:.6g} in row {bad[0]}"
         raise refuse(where, rule, got, "Rounding does not explain this; check the columns.")
     out: Float64 = wide / total[:, None]

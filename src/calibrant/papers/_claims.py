@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from calibrant._core.checks import near_name, refuse
+from calibrant._core.formatting import aligned
 from calibrant.papers import (
     _claims_karandikar,
     _claims_loss_report,
@@ -91,16 +92,10 @@ def claims_table(judged: Sequence[tuple[Claim, ClaimVerdict]], *, width: int = 1
     """
     heads = ("claim", "verdict", "effect and 95 % interval", "cases")
     rows = [(c.name, v.verdict, _effect(v), _cases(v)) for c, v in judged]
-    sizes = [max(len(row[i]) for row in (heads, *rows)) for i in range(3)]
-
-    def line(row: tuple[str, ...]) -> str:
-        cells = [cell.ljust(size) for cell, size in zip(row[:3], sizes, strict=True)]
-        return "  ".join([*cells, row[3]]).rstrip()
-
-    lines = [line(heads)]
-    indent = " " * (sizes[0] + 2)
-    for (claim, verdict), row in zip(judged, rows, strict=True):
-        lines.append(line(row))
+    first, *shown = aligned([heads, *rows]).splitlines()
+    lines, indent = [first], " " * (max(len(row[0]) for row in (heads, *rows)) + 2)
+    for (claim, verdict), row in zip(judged, shown, strict=True):
+        lines.append(row)
         for words in (f"{claim.statement} [{claim.source}]", verdict.reason, *details(verdict)):
             lines += textwrap.wrap(
                 words,

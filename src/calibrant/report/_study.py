@@ -68,7 +68,7 @@ def cells_of(table: pa.Table) -> StudyCells:
             got = f"got two of {', '.join(row)} for seed {record['seed']}"
             rule, advice = (
                 "must have one value per seed for each setting",
-                "Name the study: --study.",
+                "Name the study with study=…, or use one results folder per study.",
             )
             raise refuse("folder", rule, got, advice)
         cell[record["seed"]] = float(record["value"])

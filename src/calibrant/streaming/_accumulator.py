@@ -163,7 +163,7 @@ class Accumulator:
 
     def _check_belonging(self, predictions: Predictions) -> None:
         if predictions.weights is not None:
-            rule, advice = "cannot be accumulated", "Measure them in memory, without --stream."
+            rule, advice = "cannot be accumulated", "Measure them in memory."
             raise refuse("weights", rule, None, advice)
         if self.num_samples:
             self._check_clusters(clustered=predictions.clusters is not None)

@@ -186,7 +186,10 @@ def common_plan(files: Sequence[str], *, bins: int, by: str | None, skip_bad: bo
             if not skip_bad:
                 raise bad_file({file: str(error)}) from error
     if not plans:
-        rule, advice = "must be Parquet files with predictions", "Measure one without --skip-bad."
+        rule, advice = (
+            "must be Parquet files with predictions",
+            "Measure one without skip_bad=True.",
+        )
         raise refuse("paths", rule, f"got none among {len(tried):,} of them", advice)
     return max(plans, key=lambda plan: sum(plan.alike(other) for other in plans))
 
