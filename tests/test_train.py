@@ -234,8 +234,48 @@ def test_bad_settings(call: Any, message: str) -> None:
         call()
 
 
-def test_precision_is_asked_of_the_machine() -> None:
-    assert choose_precision("auto", "cpu") in ("bf16", "fp32")
+@pytest.mark.parametrize(
+    ("capabilities", "chosen"),
+    [
+        ({"architecture": "x86_64", "avx512_f": True, "avx512_bf16": True}, "bf16"),
+        ({"architecture": "x86_64", "avx512_f": True, "avx512_bf16": False}, "fp32"),
+        ({"architecture": "x86_64", "avx2": True}, "fp32"),
+        ({"architecture": "x86_64", "amx_bf16": True}, "bf16"),
+        ({"architecture": "arm64", "neon": True, "bf16": False}, "fp32"),
+        ({"architecture": "arm64", "neon": True, "bf16": True}, "bf16"),
+    ],
+)
+def test_precision_is_what_the_processor_has(
+    monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, Any], chosen: str
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    assert choose_precision("auto", "cpu") == chosen
+    assert choose_precision("bf16", "cpu") == "bf16"
+    assert choose_precision("fp32", "cpu") == "fp32"
+
+
+def test_precision_of_other_devices_and_older_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    for has in (True, False):
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *_, has=has, **__: has)
+        assert choose_precision("auto", "cuda") == ("bf16" if has else "fp32")
+    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    assert choose_precision("auto", "cpu") == "fp32"
+
+
+def two_layers(num_classes: int, size: tuple[int, ...]) -> torch.nn.Module:
+    layers = torch.nn.Linear(math.prod(size), 16), torch.nn.ReLU(), torch.nn.Linear(16, num_classes)
+    return torch.nn.Sequential(torch.nn.Flatten(), *layers)
+
+
+@pytest.mark.parametrize("network", ["cnn1d", two_layers])
+def test_logits_are_not_rounded_to_bf16(signals: Dataset, tmp_path: Path, network: Any) -> None:
+    """Rounded to 8 bits, confidences close to 1 would come in a few steps only."""
+    recipe = SMALL.changed(epochs=1)
+    trained = run(signals, model=network, recipe=recipe, precision="bf16", out=tmp_path)
+    again = predict(tmp_path, signals, model=None if network == "cnn1d" else network)
+    for p in (trained.predictions["test"], again):
+        rounded = torch.from_numpy(np.array(p.logits)).bfloat16().float().numpy()
+        assert np.mean(rounded != p.logits) > 0.9
 
 
 # --- determinism and resuming -----------------------------------------------------------------
@@ -540,7 +580,7 @@ def test_weights_that_explode_in_the_last_step(signals: Dataset, tmp_path: Path)
 def test_resume_keeps_the_number_format(
     signals: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A benchmark with a different outcome does not change a run."""
+    """A different choice, as on another machine, does not change a run."""
     from calibrant.train import _setup
 
     monkeypatch.setattr(_setup, "choose_precision", lambda *_: "bf16")
@@ -802,7 +842,7 @@ def test_two_processes_equal_one(signals: Dataset, tmp_path: Path) -> None:
         "cross_entropy + 0.5*mmce",
         "--calibration",
         "80",
-        "--precision",  # "auto" times the formats, and two runs may choose differently
+        "--precision",
         "fp32",
         "--out",
         str(tmp_path / "two"),

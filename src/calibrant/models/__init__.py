@@ -8,7 +8,7 @@ from calibrant._core.extras import import_extra
 # ruff: noqa: E402 - whoever lacks the package reads how to get it, not where an import failed
 import_extra("torch", "calibrant.models")
 
-from calibrant.models._base import Classifier
+from calibrant.models._base import Classifier, Head
 from calibrant.models._cnn1d import SignalCNN, TextCNN
 from calibrant.models._densenet import DenseNet
 from calibrant.models._mlp import MLP
@@ -27,6 +27,7 @@ __all__ = [
     "CifarResNet",
     "Classifier",
     "DenseNet",
+    "Head",
     "Model",
     "ResNet",
     "SignalCNN",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from calibrant.models._base import Classifier
+from calibrant.models._base import Classifier, Head
 
 
 class SignalCNN(Classifier):
@@ -31,7 +31,7 @@ class SignalCNN(Classifier):
             nn.AdaptiveAvgPool1d(4),
             nn.Flatten(),
         )
-        self.head = nn.Linear(8 * width, num_classes)
+        self.head = Head(8 * width, num_classes)
 
     def features(self, x: Tensor) -> Tensor:
         """The input of the last layer."""
@@ -71,7 +71,7 @@ class TextCNN(Classifier):
             ]
             channels = width
         self.body = nn.Sequential(*layers)
-        self.head = nn.Linear(width, num_classes)
+        self.head = Head(width, num_classes)
 
     def features(self, x: Tensor) -> Tensor:
         """The input of the last layer, (N, width)."""

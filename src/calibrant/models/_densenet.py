@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from calibrant.models._base import Classifier
+from calibrant.models._base import Classifier, Head
 
 
 class Dense(nn.Module):
@@ -65,7 +65,7 @@ class DenseNet(Classifier):
                 ]
                 channels //= 2
         self.body = nn.Sequential(*body, nn.BatchNorm2d(channels), nn.ReLU(inplace=True))
-        self.head = nn.Linear(channels, num_classes)
+        self.head = Head(channels, num_classes)
 
     def features(self, x: Tensor) -> Tensor:
         """The input of the last layer, (N, 1024) for DenseNet-121."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from calibrant.models._base import Classifier
+from calibrant.models._base import Classifier, Head
 
 
 class MLP(Classifier):
@@ -28,7 +28,7 @@ class MLP(Classifier):
             layers += [nn.Linear(size, width), nn.ReLU()]
             size = width
         self.body = nn.Sequential(*layers)
-        self.head = nn.Linear(size, num_classes)
+        self.head = Head(size, num_classes)
 
     def features(self, x: Tensor) -> Tensor:
         """The input of the last layer."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from calibrant.models._base import Classifier
+from calibrant.models._base import Classifier, Head
 
 
 class Basic(nn.Module):
@@ -99,7 +99,7 @@ class ResNet(Classifier):
                 stages.append(block(channels, width, stride if i == 0 else 1))
                 channels = width * block.expansion
         self.stages = nn.Sequential(*stages)
-        self.head = nn.Linear(channels, num_classes)
+        self.head = Head(channels, num_classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out")

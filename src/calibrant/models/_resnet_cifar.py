@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from calibrant._core.checks import refuse
-from calibrant.models._base import Classifier
+from calibrant.models._base import Classifier, Head
 
 
 class CifarBlock(nn.Module):
@@ -55,7 +55,7 @@ class CifarResNet(Classifier):
         self.layer1 = _stage(16, 16, blocks, 1)
         self.layer2 = _stage(16, 32, blocks, 2)
         self.layer3 = _stage(32, 64, blocks, 2)
-        self.head = nn.Linear(64, num_classes)
+        self.head = Head(64, num_classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.Linear):
                 nn.init.kaiming_normal_(module.weight)

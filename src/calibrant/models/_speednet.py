@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from calibrant.models._base import Classifier
+from calibrant.models._base import Classifier, Head
 
 PATCH, STRIDE = 4, 2
 FILTERS_PER_CHANNEL = 8  # half of the 16 directions of a patch: the rest is mostly noise
@@ -63,7 +63,7 @@ class SpeedNet(Classifier):
         self.block3 = SpeedBlock(2 * width, 2 * width)
         self.block4 = SpeedBlock(2 * width, 4 * width)
         self.block5 = SpeedBlock(4 * width, 4 * width)
-        self.head = nn.Linear(4 * width, num_classes)
+        self.head = Head(4 * width, num_classes)
 
     @torch.no_grad()
     def prepare(self, samples: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from calibrant.models._base import Classifier
+from calibrant.models._base import Classifier, Head
 
 
 class TreeBatchLike(Protocol):
@@ -60,7 +60,7 @@ class TreeLSTM(Classifier):
         self.leaf = nn.Linear(dimensions, 2 * hidden)  # state, output gate
         self.node = nn.Linear(2 * hidden, 5 * hidden)  # input, left and right forget, output, new
         self.dropout = nn.Dropout(dropout)
-        self.head = nn.Linear(hidden, num_classes)
+        self.head = Head(hidden, num_classes)
 
     def states(self, trees: TreeBatchLike) -> Tensor:
         """Hidden states of all nodes, leaves first, (nodes, hidden)."""

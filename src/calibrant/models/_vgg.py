@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from calibrant.models._base import Classifier
+from calibrant.models._base import Classifier, Head
 
 STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 
@@ -36,7 +36,7 @@ class VGG16(Classifier):
                 channels = width
             layers.append(nn.MaxPool2d(2))
         self.body = nn.Sequential(*layers)
-        self.head = nn.Linear(channels, num_classes)
+        self.head = Head(channels, num_classes)
 
     def features(self, x: Tensor) -> Tensor:
         """The input of the last layer, (N, 512)."""

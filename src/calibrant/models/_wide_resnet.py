@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from calibrant._core.checks import refuse
-from calibrant.models._base import Classifier
+from calibrant.models._base import Classifier, Head
 
 
 class WideBlock(nn.Module):
@@ -62,7 +62,7 @@ class WideResNet(Classifier):
                 channels = width
         self.stages = nn.Sequential(*stages)
         self.bn = nn.BatchNorm2d(channels)
-        self.head = nn.Linear(channels, num_classes)
+        self.head = Head(channels, num_classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out")

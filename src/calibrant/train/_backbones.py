@@ -82,7 +82,7 @@ class Backbone:
     size
         Height and width of the images that the network sees; its own default if None.
     precision
-        "fp32", "bf16", or "auto" for the faster of the two on this machine.
+        "fp32", "bf16", or "auto": bf16 where the processor has instructions for it.
     """
 
     kind = "image"
@@ -149,7 +149,7 @@ def _own(network: str | nn.Module) -> nn.Module:
 
 def _pooled(features: Any) -> Tensor:
     if isinstance(features, Tensor) and features.ndim == MAP:
-        return features.mean(dim=(2, 3))
+        return features.mean(dim=(2, 3), dtype=torch.float32)
     if not isinstance(features, Tensor) or features.ndim != VECTOR:
         got = f"got {tuple(features.shape) if isinstance(features, Tensor) else type(features)}"
         rule = "must return features of shape (N, D) or (N, D, H, W)"

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from calibrant._core.checks import refuse
 from calibrant.data import Dataset
 from calibrant.models import MODELS, build
+from calibrant.models._base import keep_logits_precise
 from calibrant.models._registry import build_own
 from calibrant.train._inputs import Inputs
 from calibrant.train._processes import Processes
@@ -46,6 +47,8 @@ def network_for(
     if vectors is not None and settings["model"] in MODELS:
         with torch.no_grad():
             model.get_parameter("embedding.weight").copy_(torch.tensor(vectors))
+    if settings["model"] not in MODELS:
+        keep_logits_precise(model, dataset.num_classes)
     if dataset.kind == "image":
         return model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
     return model.to(device)

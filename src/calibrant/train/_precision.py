@@ -1,23 +1,25 @@
-"""The fastest number format on this machine, from a short benchmark."""
+"""The number format of a training, from what the processor can do."""
 
 from __future__ import annotations
 
-import time
-from functools import lru_cache
+from collections.abc import Mapping
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from calibrant._core.checks import check_choice
 
 CHOICES = ("auto", "bf16", "fp32")
-# bf16 must be clearly faster: it costs precision, and where the processor lacks it, it is
-# emulated and ten times slower.
-WORTH_IT = 1.2
+# Instructions that multiply bf16: two of x86, one of ARM. Without them it is emulated and ten
+# times slower.
+INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16")
 
 
 def choose_precision(precision: str, device: str) -> str:
-    """Return "bf16" or "fp32"; "auto" measures which is faster.
+    """Return "bf16" or "fp32"; "auto" is bf16 where the processor has instructions for it.
+
+    Nothing is timed, so the same machine and version of PyTorch always give the same answer.
+    Versions without ``torch.cpu.get_capabilities`` cannot tell what the processor has: "fp32".
 
     Examples
     --------
@@ -25,22 +27,13 @@ def choose_precision(precision: str, device: str) -> str:
     'fp32'
     """
     check_choice("precision", precision, CHOICES)
-    return _probe(device) if precision == "auto" else precision
+    if precision != "auto":
+        return precision
+    return "bf16" if _has_bf16(device) else "fp32"
 
 
-@lru_cache
-def _probe(device: str) -> str:
-    """Time forward and backward of a convolution in both formats, best of a few rounds."""
-    x = torch.randn(32, 32, 32, 32, device=device).to(memory_format=torch.channels_last)
-    weight = torch.randn(32, 32, 3, 3, device=device, requires_grad=True)
-    best = {"fp32": float("inf"), "bf16": float("inf")}
-    for _ in range(4):
-        for name, seconds in best.items():
-            start = time.perf_counter()
-            with torch.autocast(device, dtype=torch.bfloat16, enabled=name == "bf16"):
-                out = F.conv2d(x, weight, padding=1)
-            torch.autograd.backward(out.float().sum())
-            if device == "cuda":
-                torch.cuda.synchronize()
-            best[name] = min(seconds, time.perf_counter() - start)
-    return "bf16" if best["fp32"] > WORTH_IT * best["bf16"] else "fp32"
+def _has_bf16(device: str) -> bool:
+    if device == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    capabilities: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return any(capabilities.get(name, False) for name in INSTRUCTIONS)
