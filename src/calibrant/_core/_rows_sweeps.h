@@ -482,13 +482,15 @@ INLINE void NAME(count_first)(const float *const *kept, const float *scale, int6
 {
     for (int64_t k = 0; k < classes; k += FW) {
         vi sum = LOAD_I(first + k);
-        for (int r = 0; r < 4; r++)
-            sum += __builtin_convertvector(FMA_F(LOAD_F(kept[r] + k), splat_f(scale[r]), splat_f(0.5f)), vi);
+        for (int r = 0; r < 4; r++) {
+            vf units = FMA_F(LOAD_F(kept[r] + k), splat_f(scale[r]), splat_f(0.5f));
+            sum += __builtin_convertvector(units, vi);
+        }
         STORE_I(first + k, sum);
     }
 }
 
-/* First bins of a few rows, in 32 bits, on their way to 64. */
+/* First bins of a few rows, in 32 bits without a sign, on their way to 64. */
 typedef struct {
     int64_t *sums, padded, held;
     int32_t *recent;
@@ -497,7 +499,7 @@ typedef struct {
 INLINE void NAME(flush)(NAME(First) *f)
 {
     for (int64_t k = 0; k < f->padded; k++)
-        f->sums[k] += f->recent[k];
+        f->sums[k] += (uint32_t)f->recent[k];
     memset(f->recent, 0, (size_t)f->padded * sizeof *f->recent);
     f->held = 0;
 }
@@ -508,7 +510,7 @@ INLINE void NAME(count_rows)(const Scores *s, int64_t start, int64_t count, floa
                              const double *factor, const Columns *c, NAME(First) *f,
                              const Table *t)
 {
-    int64_t most = t->bins < 1024 ? t->bins : 1024, step = most < 4 ? 1 : 4;
+    int64_t most = 4 * (t->bins < 1024 ? t->bins : 1024) - 1, step = most < 4 ? 1 : 4;
     float limit = (float)(UNITS / (double)t->bins * (1 - SLACK)), scale[4];
     for (int64_t i = 0; i < count; i++) {
         scale[i] = (float)(factor[i] * c->confidence[start + i] * UNITS);
