@@ -128,11 +128,11 @@ REASONS = (
         "Training and evaluation against the plain loop",
         "Most of the time is spent in the network's convolutions. Ours are in bf16 where the"
         " processor has instructions for it, and else the same in both; a loop can only save what"
-        " surrounds them. The rows against the fixed batch show how"
-        " little that is. Measured on one thread in float32 without any loop: our layout in memory makes the"
-        " network 1.3 times as fast as the plain one in evaluation; batch normalisation folded into"
-        " the convolutions, which is not done, 1.4 times; the convolutions alone, which nothing can"
-        " beat, 1.44 (ResNet-8) and 1.50 times (ResNet-20). What is above that comes from loading"
+        " surrounds them. The rows against the fixed batch show how little that is. Measured on one"
+        " thread in float32 without any loop: our layout in memory makes the network 1.3 times as"
+        " fast as the plain one in evaluation; batch normalisation folded into the convolutions,"
+        " which is not done, 1.4 times; the convolutions alone, which nothing can beat, 1.44"
+        " (ResNet-8) and 1.50 times (ResNet-20). What is above that comes from loading"
         " images in the plain loop.",
     ),
     (
