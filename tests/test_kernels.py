@@ -551,6 +551,29 @@ def test_bad_rows_are_found() -> None:
             Predictions(probs=probs, labels=np.zeros(40, int))
 
 
+@needs_extension
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_the_first_bad_row_is_found_whatever_its_neighbours(dtype: str) -> None:
+    """A row is looked at while the one before it is added up, which may have one finite logit."""
+    assert BUILT is not None
+    for classes in (33, 64, 65, 100):
+        for alone in ((), (3,), (4,), (3, 4, 5)):
+            for at in (0, 4, 8):
+                z = np.ones((9, classes), dtype=dtype)
+                for row in alone:
+                    z[row] = -np.inf
+                    z[row, row] = 2
+                bins = np.zeros((3, 15 * classes), np.int64)
+                out = compiled_sweeps._parts(RowSummary.empty(9), slice(None))
+                labels = np.zeros(9, np.int64)
+                assert BUILT.logits(z, labels, *out, 15, *bins) == -1
+                assert BUILT.check_logits(z) == -1
+                z[at, classes - 1] = np.nan
+                assert BUILT.logits(z, labels, *out, 15, *bins) == at
+                assert BUILT.logits(z, labels, *out, *compiled_sweeps.NO_TABLES) == at
+                assert BUILT.check_logits(z) == at
+
+
 def _arguments(scores: object, labels: object, **changes: object) -> list[object]:
     """What ``logits`` takes for 8 rows of 40 classes, with some of it replaced."""
     names = ("odds", "confidence", "label_log_prob", "label_prob", "brier", "entropy")

@@ -54,7 +54,7 @@ enum { HALF, FLOAT, DOUBLE };
 #define FAINTEST -43.0f        /* terms below exp of this do not change a float32 sum */
 #define RUN 64                 /* float32 sums this long go over to float64: equal terms round alike */
 #ifndef AHEAD
-#define AHEAD 2048 /* floats to fetch ahead: rows lie in several pages, where the machine stops */
+#define AHEAD 1024 /* floats to fetch ahead: rows lie in several pages, where the machine stops */
 #endif
 #define FAINT 1e-6             /* sums of other classes below this are added up on their own */
 #define SUM_TOLERANCE 1e-3     /* of rows of probabilities */
@@ -70,7 +70,7 @@ typedef struct {
     const char *data;
     int64_t rows, classes, row_step, class_step, room_used;
     int type;
-    void *room; /* for a row of halves as floats, then for the first bins */
+    void *room; /* for two rows of halves as floats, then for the first bins */
 } Scores;
 
 typedef struct {
@@ -82,6 +82,11 @@ typedef struct {
 typedef struct {
     double top, gap, total, squares, weighted;
 } Sums;
+
+/* The largest and the second largest logit of a row. */
+typedef struct {
+    float top, second;
+} Found;
 
 /* The sums of eight rows, and room for their columns. */
 typedef struct {
@@ -129,6 +134,16 @@ static inline Columns spare_columns(Eight *e)
     return c;
 }
 
+static inline void put_sums(Eight *e, int64_t i, const Sums *from, double label)
+{
+    e->top[i] = from->top;
+    e->gap[i] = from->gap;
+    e->total[i] = from->total;
+    e->squares[i] = from->squares;
+    e->weighted[i] = from->weighted;
+    e->label[i] = label;
+}
+
 static inline Columns columns_at(const Columns *c, int64_t at)
 {
     Columns from = {c->predicted + at,      c->correct + at,    c->odds + at,  c->confidence + at,
@@ -166,14 +181,26 @@ static void halves_to_floats(const uint16_t *from, float *to, int64_t count)
         to[j] = half_to_float(from[j]);
 }
 
-/* A long row as floats or doubles. */
+/* A multiple of a power of two. */
+static inline int64_t padded_to(int64_t count, int64_t of) { return (count + of - 1) & -of; }
+
+/* A long row as floats or doubles. Of halves, the row before it is still there. */
 static inline const char *floats_of(const Scores *s, int64_t row)
 {
     const char *at = s->data + row * s->row_step;
     if (s->type != HALF)
         return at;
-    halves_to_floats((const uint16_t *)at, s->room, s->classes);
-    return s->room;
+    float *to = (float *)s->room + (row & 1) * padded_to(s->classes, RUN);
+    halves_to_floats((const uint16_t *)at, to, s->classes);
+    return (const char *)to;
+}
+
+static inline int has_nan(const float *z, int64_t count)
+{
+    int found = 0;
+    for (int64_t j = 0; j < count; j++)
+        found |= z[j] != z[j];
+    return found;
 }
 
 static inline double entry(const Scores *s, const char *row, int64_t k)
@@ -222,6 +249,16 @@ static inline void count_units(const Table *t, int64_t k, double scaled)
 static inline void count_label(const Table *t, int64_t label, double label_prob)
 {
     t->hits[label * t->bins + width_index(label_prob, t->bins)]++;
+}
+
+/* The cells that a row will be counted in, ahead of time: large tables lie outside the first cache. */
+static inline void fetch_cells(const Table *t, int64_t predicted, int64_t label)
+{
+    for (int64_t bin = 0; bin < t->bins; bin += 8) {
+        __builtin_prefetch(t->count + predicted * t->bins + bin, 1);
+        __builtin_prefetch(t->units + predicted * t->bins + bin, 1);
+        __builtin_prefetch(t->hits + label * t->bins + bin, 1);
+    }
 }
 
 /* Samples and sums of confidence by cell; wrong and correct samples side by side. */
@@ -527,8 +564,8 @@ static int matrix(Held *held, PyObject *object, Scores *s, size_t extra)
     s->row_step = view->strides[0];
     s->class_step = view->strides[1];
     s->type = kind == 'e' ? HALF : kind == 'f' ? FLOAT : DOUBLE;
-    size_t padded = ((size_t)s->classes + 31) & ~(size_t)31;
-    s->room_used = s->type == HALF ? (int64_t)(padded * sizeof(float)) : 0;
+    size_t padded = (size_t)padded_to(s->classes, RUN);
+    s->room_used = s->type == HALF ? (int64_t)(2 * padded * sizeof(float)) : 0;
     s->room = malloc((size_t)s->room_used + padded * extra + 64);
     if (!s->room) {
         PyErr_NoMemory();
@@ -640,7 +677,7 @@ static PyObject *rows_logits(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OOOOOOOOOOLOOO", &matrix_, &labels_, o, o + 1, o + 2, o + 3, o + 4,
                           o + 5, o + 6, o + 7, &bins, tables_, tables_ + 1, tables_ + 2))
         return NULL;
-    int fine = matrix(held, matrix_, s, bins ? 11 * sizeof(float) : 0) &&
+    int fine = matrix(held, matrix_, s, bins ? 7 * sizeof(float) : 0) &&
                label_column(held, labels_, s, &labels) && columns(held, o, s, &out);
     if (fine && bins)
         fine = labels ? tables(held, tables_, s, bins, &t) : missing_labels();

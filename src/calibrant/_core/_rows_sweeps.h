@@ -35,18 +35,30 @@ INLINE vi NAME(lanes)(void)
 
 /* --- exponential and logarithm --------------------------------------------------------------- */
 
-/* exp(x) to 1e-7 relative for FAINTEST <= x <= 0; NaN need not stay NaN. */
+/* exp(x) to 1e-7 relative for FAINTEST <= x <= 0, of several vectors, step by step; NaN need not
+   stay NaN. */
+#define EACH_OF for (int i = 0; i < count; i++)
+INLINE void NAME(expfs)(int count, const vf *x, vf *out)
+{
+    vf t[4], r[4], p[4];
+    EACH_OF t[i] = FMA_F(x[i], splat_f(1.44269504f), splat_f(12582912.0f)); /* 1.5 * 2^23 */
+    EACH_OF r[i] = t[i] - 12582912.0f;
+    EACH_OF r[i] = LESS_LN2(r[i], x[i]);
+    EACH_OF p[i] = FMA_F(r[i], splat_f(0.00139267579622f), splat_f(0.00836377676091f));
+    EACH_OF p[i] = FMA_F(r[i], p[i], splat_f(0.0416665516714f));
+    EACH_OF p[i] = FMA_F(r[i], p[i], splat_f(0.166665733642f));
+    EACH_OF p[i] = FMA_F(r[i], p[i], splat_f(0.499999999984f));
+    EACH_OF p[i] = FMA_F(r[i], p[i], splat_f(1.0f));
+    EACH_OF p[i] = FMA_F(r[i], p[i], splat_f(1.0f));
+    EACH_OF out[i] = (vf)((vi)p[i] + ((vi)t[i] << 23));
+}
+#undef EACH_OF
+
 INLINE vf NAME(expf)(vf x)
 {
-    vf t = FMA_F(x, splat_f(1.44269504f), splat_f(12582912.0f)); /* 1.5 * 2^23, as MAGIC */
-    vf n = t - 12582912.0f;
-    vf r = LESS_LN2(n, x);
-    vf rr = r * r;
-    vf low = FMA_F(r, splat_f(0.166665733642f), splat_f(0.499999999984f));
-    vf high = FMA_F(r, splat_f(0.00836377676091f), splat_f(0.0416665516714f));
-    high = FMA_F(rr, splat_f(0.00139267579622f), high);
-    vf p = 1.0f + FMA_F(rr, FMA_F(rr, high, low), r);
-    return (vf)((vi)p + ((vi)t << 23));
+    vf e;
+    NAME(expfs)(1, &x, &e);
+    return e;
 }
 
 /* exp(x) to 3e-16 relative for x <= 0; 0 below LOWEST. */
@@ -169,58 +181,58 @@ INLINE float NAME(largest)(vf x)
     return two[0] > two[1] ? two[0] : two[1];
 }
 
-/* The largest and the second largest of a row; 0 if it holds NaN. */
-INLINE int NAME(largest_two)(const float *z, const float *tail, int64_t classes, float *top,
-                             float *second)
+/* The largest and the second largest entry by lane. */
+typedef struct {
+    vf most[2 * P], next[2 * P];
+} NAME(Tops);
+
+INLINE void NAME(no_tops)(NAME(Tops) *t)
 {
-    vf most[2 * P], next[2 * P], zero[2 * P];
-    int64_t j = 0, full = classes & ~(int64_t)15;
-    int odd = 0, ties = 0;
     for (int u = 0; u < 2 * P; u++)
-        most[u] = next[u] = splat_f(-INFINITY), zero[u] = splat_f(0);
-#define LOOK(block, u) \
-    do { \
-        vf x_ = LOAD_F(block); \
-        next[u] = MAX_F(MIN_F(x_, most[u]), next[u]); \
-        most[u] = MAX_F(x_, most[u]); \
-        zero[u] = FMA_F(x_, splat_f(0), zero[u]); /* NaN after NaN, and after infinities */ \
-    } while (0)
+        t->most[u] = t->next[u] = splat_f(-INFINITY);
+}
+
+INLINE void NAME(look)(NAME(Tops) *t, int lane, vf x)
+{
+    t->next[lane] = MAX_F(MIN_F(x, t->most[lane]), t->next[lane]);
+    t->most[lane] = MAX_F(x, t->most[lane]);
+}
+
+/* Of all lanes. */
+INLINE Found NAME(found)(const NAME(Tops) *t)
+{
+    vf high = t->most[0], other = splat_f(-INFINITY);
+    int ties = 0;
+    for (int u = 1; u < 2 * P; u++)
+        high = MAX_F(t->most[u], high);
+    float top = NAME(largest)(high);
+    for (int u = 0; u < 2 * P; u++) {
+        vi mine = (vi)(t->most[u] == splat_f(top));
+        ties += __builtin_popcount((unsigned)MASK_I(mine));
+        other = MAX_F(SELECT_F(mine, t->next[u], t->most[u]), other);
+    }
+    return (Found){top, ties > 1 ? top : NAME(largest)(other)};
+}
+
+/* Of a row, in which NaN is passed over. */
+INLINE Found NAME(find)(const float *z, int64_t classes)
+{
+    float tail[16];
+    int64_t j = 0, full = classes & ~(int64_t)15;
+    NAME(Tops) tops;
+    NAME(no_tops)(&tops);
+    NAME(get_tail_f)(z, classes, tail);
     for (; j + 32 <= classes; j += 32) {
         __builtin_prefetch(z + j + AHEAD);
         __builtin_prefetch(z + j + AHEAD + 16);
         for (int u = 0; u < 2 * P; u++)
-            LOOK(z + j + u * FW, u);
+            NAME(look)(&tops, u, LOAD_F(z + j + u * FW));
     }
     if (j < full)
-        EACH LOOK(z + j + u * FW, u);
-#undef LOOK
+        EACH NAME(look)(&tops, u, LOAD_F(z + j + u * FW));
     if (full < classes)
-        EACH
-        {
-            vf x = LOAD_F(tail + u * FW);
-            next[u] = MAX_F(MIN_F(x, most[u]), next[u]);
-            most[u] = MAX_F(x, most[u]);
-            odd |= MASK_I((vi)(x != x));
-        }
-    vf high = most[0], zeros = zero[0], other = splat_f(-INFINITY);
-    for (int u = 1; u < 2 * P; u++) {
-        high = MAX_F(most[u], high);
-        zeros += zero[u];
-    }
-    *top = NAME(largest)(high);
-    for (int u = 0; u < 2 * P; u++) {
-        vi mine = (vi)(most[u] == splat_f(*top));
-        ties += __builtin_popcount((unsigned)MASK_I(mine));
-        other = MAX_F(SELECT_F(mine, next[u], most[u]), other);
-    }
-    *second = ties > 1 ? *top : NAME(largest)(other);
-    if (odd)
-        return 0;
-    if (MASK_I((vi)(zeros != splat_f(0))))
-        for (int64_t j = 0; j < classes; j++)
-            if (z[j] != z[j])
-                return 0;
-    return 1;
+        EACH NAME(look)(&tops, P + u, LOAD_F(tail + u * FW));
+    return NAME(found)(&tops);
 }
 
 /* The first class with this logit, which some class has. */
@@ -244,15 +256,33 @@ INLINE int64_t NAME(first_equal)(const float *z, int64_t classes, float top)
     return at;
 }
 
-/* Predicted class and runner-up's logit of a row; 0 if the row is bad. */
-INLINE int NAME(check_f)(const float *z, int64_t classes, int64_t *predicted, float *second)
+/* Whether a row has a largest logit and no NaN. */
+INLINE int NAME(check_f)(const float *z, int64_t classes)
 {
-    float tail[16], top;
-    NAME(get_tail_f)(z, classes, tail);
-    if (!NAME(largest_two)(z, tail, classes, &top, second) || !(top - top == 0))
+    float top;
+    int64_t j = 0, full = classes & ~(int64_t)15;
+    vf most[2 * P], zero[2 * P];
+    for (int u = 0; u < 2 * P; u++)
+        most[u] = splat_f(-INFINITY), zero[u] = splat_f(0);
+    for (; j + 32 <= full; j += 32) {
+        __builtin_prefetch(z + j + AHEAD);
+        __builtin_prefetch(z + j + AHEAD + 16);
+        for (int u = 0; u < 2 * P; u++) {
+            vf x = LOAD_F(z + j + u * FW);
+            most[u] = MAX_F(x, most[u]);
+            zero[u] = FMA_F(x, splat_f(0), zero[u]); /* NaN after NaN, and after infinities */
+        }
+    }
+    for (int u = 1; u < 2 * P; u++) {
+        most[0] = MAX_F(most[u], most[0]);
+        zero[0] += zero[u];
+    }
+    top = NAME(largest)(most[0]);
+    if (MASK_I((vi)(zero[0] != splat_f(0))) && has_nan(z, j))
         return 0;
-    *predicted = NAME(first_equal)(z, classes, top);
-    return 1;
+    for (int64_t k = j; k < classes; k++)
+        top = z[k] > top ? z[k] : top;
+    return top - top == 0 && !has_nan(z + j, classes - j);
 }
 
 INLINE int NAME(check_d)(const double *z, int64_t classes, int64_t *predicted)
@@ -274,36 +304,19 @@ FUNCTION int64_t NAME(check_wide)(const Scores *s)
     for (int64_t i = 0; i < s->rows; i++) {
         const char *row = floats_of(s, i);
         int64_t predicted;
-        float second;
-        int fine = s->type == DOUBLE
-                       ? NAME(check_d)((const double *)row, s->classes, &predicted)
-                       : NAME(check_f)((const float *)row, s->classes, &predicted, &second);
+        int fine = s->type == DOUBLE ? NAME(check_d)((const double *)row, s->classes, &predicted)
+                                     : NAME(check_f)((const float *)row, s->classes);
         if (!fine)
             return i;
     }
     return -1;
 }
 
-/* Sums of terms in float32, and in float64 for those of earlier runs. */
+/* Sums of terms: squares and moments in float32, and in float64 those of earlier runs. */
 typedef struct {
     vf t[P], s[P], w[P];
     vd total[P], squares[P], weighted[P];
 } NAME(Running);
-
-/* Sixteen logits of a row. */
-INLINE void NAME(add_terms)(int keep, const float *z, vf base, NAME(Running) *r, float *kept)
-{
-    EACH
-    {
-        vf x = MAX_F(splat_f(FAINTEST), LOAD_F(z + u * FW) - base);
-        vf e = NAME(expf)(x);
-        if (keep)
-            STORE_F(kept + u * FW, e);
-        r->t[u] += e;
-        r->s[u] = FMA_F(e, e, r->s[u]);
-        r->w[u] = FMA_F(e, x, r->w[u]);
-    }
-}
 
 INLINE void NAME(widen_moments)(NAME(Running) *r)
 {
@@ -312,54 +325,90 @@ INLINE void NAME(widen_moments)(NAME(Running) *r)
     EACH r->s[u] = r->w[u] = splat_f(0);
 }
 
-/* In float32 relative to the runner-up, whose own term is exactly 1; `kept` are the terms. The
-   sixteen logits around the predicted class are read from a copy without it, and no branch depends
-   on where it is: a wrong guess costs as much as a dozen vectors. */
-INLINE void NAME(sums_f)(int keep, const float *z, int64_t classes, int64_t at, float base,
-                         Sums *out, float *kept)
+/* A run of four times sixteen logits, while the same classes of the row after it are looked at. The
+   four advance together, step by step: a processor that sees one of these chains at a time mostly
+   waits for it. */
+INLINE void NAME(add_run)(int keep, const float *const *block, const float *const *after,
+                          vf base, NAME(Running) *r, NAME(Tops) *tops, float *kept)
 {
-    float tail[16], patched[16];
-    int64_t full = classes & ~(int64_t)15, skip = at & ~(int64_t)15, j = 0;
-    NAME(Running) r;
-    *out = (Sums){.top = z[at]};
-    if (base == -INFINITY) { /* no other class has a probability */
-        if (keep)
-            memset(kept, 0, (size_t)((classes + 15) & ~(int64_t)15) * sizeof *kept);
-        return;
+    NAME(widen)(r->t, r->total);
+    EACH
+    {
+        vf x[4], e[4];
+        for (int b = 0; b < 4; b++) {
+            x[b] = MAX_F(splat_f(FAINTEST), LOAD_F(block[b] + u * FW) - base);
+            NAME(look)(tops, (b & 1) * P + u, LOAD_F(after[b] + u * FW));
+        }
+        NAME(expfs)(4, x, e);
+        for (int b = 0; keep && b < 4; b++)
+            STORE_F(kept + 16 * b + u * FW, e[b]);
+        r->t[u] = (e[0] + e[1]) + (e[2] + e[3]);
+        for (int b = 0; b < 4; b++) {
+            r->s[u] = FMA_F(e[b], e[b], r->s[u]);
+            r->w[u] = FMA_F(e[b], x[b], r->w[u]);
+        }
     }
+}
+
+/* A row of which only the predicted class has a probability; or that has NaN. */
+INLINE void NAME(sums_of_one)(const float *z, int64_t classes, Sums *out, float *kept)
+{
+    if (kept)
+        memset(kept, 0, (size_t)padded_to(classes, RUN) * sizeof *kept);
+    if (has_nan(z, classes))
+        out->weighted = NAN;
+}
+
+/* In float32 relative to the runner-up, whose own term is exactly 1; `kept` are the terms. `found`
+   is of this row, and then of the row `after` it. The weighted sum is NaN if a logit is.
+
+   The sixteen logits around the predicted class are read from a copy without it, and no branch
+   depends on where it is: a wrong guess costs as much as a dozen vectors. */
+INLINE void NAME(sums_f)(int keep, const float *z, const float *after, int64_t classes, int64_t at,
+                         Found *found, Sums *out, float *kept)
+{
+    float ends[4][16], *tail = ends[0], *patched = ends[1], *none = ends[2], *last = ends[3];
+    int64_t full = classes & ~(int64_t)15, skip = at & ~(int64_t)15, j = 0;
+    const float base = found->second, *block[4], *next[4];
+    NAME(Running) r;
+    NAME(Tops) tops;
     NAME(get_tail_f)(z, classes, tail);
+    NAME(get_tail_f)(after, classes, last);
+    NAME(no_tops)(&tops);
     EACH
     {
         vi predicted = (vi)(NAME(lanes)() + u * FW == (int32_t)(at - skip));
         vf x = LOAD_F((skip == full ? tail : z + skip) + u * FW);
         STORE_F(patched + u * FW, SELECT_F(predicted, splat_f(-INFINITY), x));
+        STORE_F(none + u * FW, splat_f(-INFINITY));
         r.t[u] = r.s[u] = r.w[u] = splat_f(0);
         r.total[u] = r.squares[u] = r.weighted[u] = splat_d(0);
     }
     uintptr_t to_patched = (uintptr_t)patched - (uintptr_t)(z + skip);
 #define BLOCK(j) ((const float *)((uintptr_t)(z + (j)) + (to_patched & -(uintptr_t)((j) == skip))))
     for (; j + RUN <= full; j += RUN) {
-        EACH r.t[u] = splat_f(0);
-#pragma GCC unroll 4
-        for (int64_t i = j; i < j + RUN; i += 16) {
-            __builtin_prefetch(z + i + AHEAD);
-            NAME(add_terms)(keep, BLOCK(i), splat_f(base), &r, keep ? kept + i : NULL);
+        for (int b = 0; b < 4; b++) {
+            __builtin_prefetch(after + j + 16 * b + AHEAD);
+            block[b] = BLOCK(j + 16 * b);
+            next[b] = after + j + 16 * b;
         }
-        NAME(widen)(r.t, r.total);
+        NAME(add_run)(keep, block, next, splat_f(base), &r, &tops, keep ? kept + j : NULL);
         if (!((j + RUN) & (4 * RUN - 1)))
             NAME(widen_moments)(&r);
     }
-    EACH r.t[u] = splat_f(0);
-    for (; j < full; j += 16) {
-        __builtin_prefetch(z + j + AHEAD);
-        NAME(add_terms)(keep, BLOCK(j), splat_f(base), &r, keep ? kept + j : NULL);
+    if (j < classes) {
+        for (int b = 0; b < 4; b++) {
+            int64_t k = j + 16 * b;
+            __builtin_prefetch(after + k + AHEAD);
+            block[b] = k < full ? BLOCK(k) : k >= classes ? none : skip == full ? patched : tail;
+            next[b] = k < full ? after + k : k >= classes ? none : last;
+        }
+        NAME(add_run)(keep, block, next, splat_f(base), &r, &tops, keep ? kept + j : NULL);
     }
-    if (full < classes)
-        NAME(add_terms)(keep, skip == full ? patched : tail, splat_f(base), &r,
-                        keep ? kept + full : NULL);
 #undef BLOCK
     NAME(widen)(r.t, r.total);
     NAME(widen_moments)(&r);
+    *found = NAME(found)(&tops);
     out->gap = (double)base - (double)z[at];
     out->total = NAME(add_lanes)(r.total);
     out->squares = NAME(add_lanes)(r.squares);
@@ -412,33 +461,36 @@ FUNCTION void NAME(count_above)(const Scores *s, int64_t row, int64_t k, unsigne
     }
 }
 
-/* The classes of up to four rows of float32 terms from `row` on: first bins in 32 bits, those above
-   them one by one. Rows that are not there have a scale of 0. */
-INLINE void NAME(count_four)(const Scores *s, int64_t row, const float *const *kept,
-                             const float *scale, const Columns *c, int32_t *first, const Table *t)
+/* Take out of a row of terms the classes above the first bin, and count them one by one. */
+FUNCTION void NAME(take_above)(const Scores *s, int64_t row, float *kept, float scale, float limit,
+                               const Columns *c, const Table *t)
 {
-    vf limit = splat_f((float)(UNITS / (double)t->bins * (1 - SLACK)));
     for (int64_t k = 0; k < s->classes; k += FW) {
-        vf p[4];
-        vi sum = {0}, above = {0};
-        for (int r = 0; r < 4; r++) {
-            p[r] = LOAD_F(kept[r] + k) * scale[r];
-            above |= (vi)(p[r] > limit);
+        vf x = LOAD_F(kept + k);
+        vi above = (vi)(x * scale > splat_f(limit));
+        unsigned mask = (unsigned)MASK_I(above);
+        if (mask) {
+            NAME(count_above)(s, row, k, mask, c, t);
+            STORE_F(kept + k, (vf)((vi)x & ~above));
         }
-        if (MASK_I(above))
-            for (int r = 0; r < 4; r++) {
-                unsigned mask = (unsigned)MASK_I((vi)(p[r] > limit));
-                if (mask)
-                    NAME(count_above)(s, row + r, k, mask, c, t);
-                p[r] = (vf)((vi)p[r] & ~(vi)(p[r] > limit));
-            }
-        for (int r = 0; r < 4; r++)
-            sum += __builtin_convertvector(p[r] + 0.5f, vi);
-        STORE_I(first + k, LOAD_I(first + k) + sum);
     }
 }
 
-/* First bins of a few rows, in 32 bits, on their way to 64. */
+/* First bins of four rows of terms, in 32 bits. */
+INLINE void NAME(count_first)(const float *const *kept, const float *scale, int64_t classes,
+                              int32_t *first)
+{
+    for (int64_t k = 0; k < classes; k += FW) {
+        vi sum = LOAD_I(first + k);
+        for (int r = 0; r < 4; r++) {
+            vf units = FMA_F(LOAD_F(kept[r] + k), splat_f(scale[r]), splat_f(0.5f));
+            sum += __builtin_convertvector(units, vi);
+        }
+        STORE_I(first + k, sum);
+    }
+}
+
+/* First bins of a few rows, in 32 bits without a sign, on their way to 64. */
 typedef struct {
     int64_t *sums, padded, held;
     int32_t *recent;
@@ -447,84 +499,123 @@ typedef struct {
 INLINE void NAME(flush)(NAME(First) *f)
 {
     for (int64_t k = 0; k < f->padded; k++)
-        f->sums[k] += f->recent[k];
+        f->sums[k] += (uint32_t)f->recent[k];
     memset(f->recent, 0, (size_t)f->padded * sizeof *f->recent);
     f->held = 0;
 }
 
-/* The classes of eight rows of terms, `count` of them real, and their predicted classes. */
-INLINE void NAME(count_eight)(const Scores *s, int64_t start, int64_t count, const float *kept,
-                              const double *factor, const Columns *c, NAME(First) *f,
-                              const Table *t)
+/* The classes of up to four rows of terms, and their predicted classes. The largest term is the
+   runner-up's, which is 1: most rows have nothing above the first bin. */
+INLINE void NAME(count_rows)(const Scores *s, int64_t start, int64_t count, float *kept,
+                             const double *factor, const Columns *c, NAME(First) *f,
+                             const Table *t)
 {
-    int64_t step = t->bins < 4 ? 1 : 4, most = t->bins < 1024 ? t->bins : 1024;
+    int64_t most = 4 * (t->bins < 1024 ? t->bins : 1024) - 1, step = most < 4 ? 1 : 4;
+    float limit = (float)(UNITS / (double)t->bins * (1 - SLACK)), scale[4];
+    for (int64_t i = 0; i < count; i++) {
+        scale[i] = (float)(factor[i] * c->confidence[start + i] * UNITS);
+        if (scale[i] > limit)
+            NAME(take_above)(s, start + i, kept + i * f->padded, scale[i], limit, c, t);
+        count_entry(t, c->predicted[start + i], c->confidence[start + i]);
+    }
     for (int64_t i = 0; i < count; i += step) {
         const float *terms[4];
-        float scale[4];
+        float scales[4];
         for (int64_t r = 0; r < 4; r++) {
             int there = r < step && i + r < count;
             terms[r] = kept + (there ? i + r : i) * f->padded;
-            scale[r] = there ? (float)(factor[i + r] * c->confidence[start + i + r] * UNITS) : 0;
+            scales[r] = there ? scale[i + r] : 0;
         }
         if (f->held + step > most)
             NAME(flush)(f);
         f->held += step;
-        NAME(count_four)(s, start + i, terms, scale, c, f->recent, t);
+        NAME(count_first)(terms, scales, s->classes, f->recent);
     }
-    for (int64_t i = start; i < start + count; i++)
-        count_entry(t, c->predicted[i], c->confidence[i]);
+}
+
+/* Where a sweep over long rows is: the row, and what was found of it while the one before it was
+   added up. */
+typedef struct {
+    const char *row;
+    Found found;
+} NAME(Place);
+
+INLINE NAME(Place) NAME(first_place)(const Scores *s)
+{
+    NAME(Place) p = {.row = s->rows ? floats_of(s, 0) : NULL};
+    if (s->rows && s->type != DOUBLE)
+        p.found = NAME(find)((const float *)p.row, s->classes);
+    return p;
+}
+
+/* Check and add up row i, and go to the next; 0 if it is bad. */
+INLINE int NAME(sums_of)(const Scores *s, int64_t i, NAME(Place) *p, int64_t *predicted, Sums *sums,
+                         float *kept)
+{
+    const char *row = p->row, *after = i + 1 < s->rows ? floats_of(s, i + 1) : row;
+    const float *z = (const float *)row;
+    p->row = after;
+    if (s->type == DOUBLE) {
+        if (!NAME(check_d)((const double *)row, s->classes, predicted))
+            return 0;
+        NAME(sums_d)((const double *)row, s->classes, *predicted, sums);
+        return 1;
+    }
+    if (!(p->found.top - p->found.top == 0))
+        return 0;
+    *predicted = NAME(first_equal)(z, s->classes, p->found.top);
+    *sums = (Sums){.top = p->found.top};
+    if (p->found.second == -INFINITY) {
+        NAME(sums_of_one)(z, s->classes, sums, kept);
+        p->found = NAME(find)((const float *)after, s->classes);
+    } else if (kept)
+        NAME(sums_f)(1, z, (const float *)after, s->classes, *predicted, &p->found, sums, kept);
+    else
+        NAME(sums_f)(0, z, (const float *)after, s->classes, *predicted, &p->found, sums, NULL);
+    return sums->weighted == sums->weighted;
 }
 
 /* Columns of long rows; the first bad row, or -1. A row is checked, added up and, with a table, in
-   float32 counted while it is in the cache: memory is read once. `room` holds eight rows of terms
-   and the first bins. */
+   float32 counted while it is in the cache: memory is read once. `room` holds four rows of terms,
+   which is half of the smallest caches, and the first bins. */
 FUNCTION int64_t NAME(logits_wide)(const Scores *s, const int64_t *labels, const Columns *out,
                                    const Table *t)
 {
     double most = log((double)s->classes);
-    int64_t padded = (s->classes + 31) & ~(int64_t)31;
+    int64_t padded = padded_to(s->classes, RUN), group = t ? 4 : 8;
     float *kept = t ? (float *)((char *)s->room + s->room_used) : NULL;
     NAME(First) first = {.padded = padded};
+    NAME(Place) place = NAME(first_place)(s);
     if (t) {
-        first.sums = (int64_t *)(kept + 8 * padded);
+        first.sums = (int64_t *)(kept + 4 * padded);
         first.recent = (int32_t *)(first.sums + padded);
         memset(first.sums, 0, (size_t)padded * (sizeof *first.sums + sizeof *first.recent));
     }
-    for (int64_t start = 0; start < s->rows; start += 8) {
+    for (int64_t start = 0; start < s->rows; start += group) {
         Eight e = {.total = {0}};
-        int64_t count = s->rows - start < 8 ? s->rows - start : 8, right[8] = {0};
+        int64_t count = s->rows - start < group ? s->rows - start : group, right[8] = {0};
         Columns few = count == 8 ? columns_at(out, start) : spare_columns(&e);
         for (int64_t i = 0; i < count; i++) {
-            const char *row = floats_of(s, start + i);
-            const float *z = (const float *)row;
+            const char *row = place.row;
             int64_t predicted;
-            float second;
             Sums sums;
-            if (s->type == DOUBLE ? !NAME(check_d)((const double *)row, s->classes, &predicted)
-                                  : !NAME(check_f)(z, s->classes, &predicted, &second))
+            if (!NAME(sums_of)(s, start + i, &place, &predicted, &sums, t ? kept + i * padded : NULL))
                 return start + i;
-            if (s->type == DOUBLE)
-                NAME(sums_d)((const double *)row, s->classes, predicted, &sums);
-            else if (t)
-                NAME(sums_f)(1, z, s->classes, predicted, second, &sums, kept + i * padded);
-            else
-                NAME(sums_f)(0, z, s->classes, predicted, second, &sums, NULL);
             int64_t label = labels ? labels[start + i] : predicted;
+            if (t)
+                fetch_cells(t, predicted, label);
             right[i] = -(label == predicted);
             out->predicted[start + i] = predicted;
             out->correct[start + i] = label == predicted;
-            e.top[i] = sums.top;
-            e.gap[i] = sums.gap;
-            e.total[i] = sums.total;
-            e.squares[i] = sums.squares;
-            e.weighted[i] = sums.weighted;
-            e.label[i] = entry(s, row, label);
+            put_sums(&e, i, &sums, entry(s, row, label));
         }
         EACH NAME(finish)(&e, u * DW, right, most, &few, u * DW);
-        if (count < 8)
+        if (count == 4)
+            copy_columns(out, start, &few, 4);
+        else if (count < 8)
             copy_columns(out, start, &few, count);
         if (t)
-            NAME(count_eight)(s, start, count, kept, e.factor, out, &first, t);
+            NAME(count_rows)(s, start, count, kept, e.factor, out, &first, t);
         for (int64_t i = start; t && i < start + count; i++)
             count_label(t, labels[i], out->label_prob[i]);
     }

@@ -333,27 +333,36 @@ INLINE void NAME(finish_tempered)(const Eight *e, int from, double beta, const T
 INLINE void NAME(tempered_f)(const float *z, int64_t classes, float beta, float top, Eight *e,
                              int64_t i)
 {
-    float tail[16];
+    float tail[16], none[16];
     int64_t full = classes & ~(int64_t)15;
     vd total[P], weighted[P], squares[P];
     vf faint = splat_f(FAINTEST), low = splat_f(-1e30f);
     NAME(get_tail_f)(z, classes, tail);
     EACH total[u] = weighted[u] = squares[u] = splat_d(0);
-    for (int64_t start = 0; start < classes; start += RUN) {
-        int64_t end = start + RUN < classes ? start + RUN : classes;
+    EACH STORE_F(none + u * FW, splat_f(-INFINITY));
+    for (int64_t j = 0; j < classes; j += RUN) {
+        const float *block[4];
         vf t[P], w[P], s[P];
-        EACH t[u] = w[u] = s[u] = splat_f(0);
-        for (int64_t j = start; j < end; j += 16) {
-            const float *block = j == full ? tail : z + j;
-            __builtin_prefetch(z + j + AHEAD);
-            EACH
-            {
-                vf d = MAX_F(low, LOAD_F(block + u * FW) - top), x = d * beta;
-                vf p = (vf)((vi)NAME(expf)(MAX_F(faint, x)) & ~(vi)(x < faint));
-                vf first = p * d;
-                t[u] += p;
+        for (int b = 0; b < 4; b++) {
+            int64_t k = j + 16 * b;
+            __builtin_prefetch(z + k + 2 * AHEAD);
+            block[b] = k < full ? z + k : k < classes ? tail : none;
+        }
+        EACH
+        {
+            vf d[4], x[4], p[4];
+            for (int b = 0; b < 4; b++) {
+                d[b] = MAX_F(low, LOAD_F(block[b] + u * FW) - top);
+                x[b] = MAX_F(faint, d[b] * beta);
+            }
+            NAME(expfs)(4, x, p);
+            t[u] = w[u] = s[u] = splat_f(0);
+            for (int b = 0; b < 4; b++) {
+                p[b] = (vf)((vi)p[b] & ~(vi)(x[b] == faint));
+                vf first = p[b] * d[b];
+                t[u] += p[b];
                 w[u] += first;
-                s[u] = FMA_F(first, d, s[u]);
+                s[u] = FMA_F(first, d[b], s[u]);
             }
         }
         NAME(widen)(t, total);
