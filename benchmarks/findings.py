@@ -328,9 +328,9 @@ def refinement() -> str:
         found = against(data, "auroc", (CE, "TS"), (CE, "none"), scale=100)
         texts.append(f"{name} {found.shown(2)}")
     return (
-        "With more than two classes a temperature is no monotone map of the top confidence, "
-        "and AUROC "
-        f"moves: for cross-entropy by {'; '.join(texts)} points."
+        "With more than two classes, a temperature can change the order of the samples by "
+        "confidence, and with it the AUROC. Cross-entropy after temperature scaling minus before, "
+        f"in points: {'; '.join(texts)}."
     )
 
 
@@ -378,9 +378,9 @@ def memorised() -> str:
         plain, largest = 100 * errors[CE], 100 * errors[worst]
         texts.append(f"{NAMES[data]} {plain:.1f} % and {largest:.1f} % (`{worst}`)")
     return (
-        "Training error of the heads in the last epoch, mean over seeds, of cross-entropy, and of "
-        "the loss with the largest among those of mukhoti2020, singh2021 and, on texts, wang2021, "
-        f"without mixup: {'; '.join(texts)}."
+        "Training error of the heads in the last epoch, mean over seeds: first of cross-entropy, "
+        "then of the loss with the largest error among those of mukhoti2020, singh2021 and, on "
+        f"texts, wang2021 (mixup left out). {'; '.join(texts)}."
     )
 
 

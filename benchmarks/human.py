@@ -100,7 +100,7 @@ def table() -> str:
         f"On {100 * clear:.0f} % of the test images at least {100 * CLEAR:.0f} % of the people "
         f"agree (clear); the others are contested. The last two columns are mean confidence minus "
         f"the mean share of people who choose the predicted class, in points. The mean entropy of "
-        f"people's labels is {least:.3f} nats, below which no NLL of them can be."
+        f"people's labels is {least:.3f} nats; no NLL of them can be lower."
     )
     return f"{words}\n\n{markdown(head, rows)}"
 
