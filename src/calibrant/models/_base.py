@@ -22,8 +22,11 @@ class Head(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits (N, K)."""
+        x = x.to(self.weight.dtype)
+        if x.is_meta:  # sizes alone, for which there is no autocast
+            return super().forward(x)
         with torch.autocast(x.device.type, enabled=False):
-            return super().forward(x.to(self.weight.dtype))
+            return super().forward(x)
 
 
 def keep_logits_precise(model: nn.Module, num_classes: int) -> None:

@@ -33,7 +33,7 @@ LARGEST = 1 << 53
 
 
 @dataclass(frozen=True)
-class Head:
+class StateHeader:
     """What an accumulator is of."""
 
     num_classes: int
@@ -68,8 +68,8 @@ def pack_counts(counts: Counts, head: Mapping[str, Any]) -> bytes:
     return _pack({**head, **more}, arrays)
 
 
-def unpack_state(state: bytes) -> tuple[Head, Arrays]:
-    """Head and arrays of bytes that ``pack_counts`` made; anything else raises."""
+def unpack_state(state: bytes) -> tuple[StateHeader, Arrays]:
+    """Header and arrays of bytes that ``pack_counts`` made; anything else raises."""
     with _one_error():
         header, arrays = _unpack(state)
         if header["version"] != VERSION:
@@ -85,7 +85,7 @@ def unpack_state(state: bytes) -> tuple[Head, Arrays]:
         _expect(num_classes * bins <= MOST_CELLS, "too many classes and bins")
         kernels = header["kernels"]
         _expect(isinstance(kernels, list) and len(kernels) < len(KEY), "no list of kernels")
-        head = Head(
+        head = StateHeader(
             num_classes,
             bins,
             tuple(str(name)[:20] for name in kernels),
@@ -98,7 +98,7 @@ def unpack_state(state: bytes) -> tuple[Head, Arrays]:
     return head, arrays
 
 
-def fill_counts(counts: Counts, head: Head, arrays: Arrays) -> None:
+def fill_counts(counts: Counts, head: StateHeader, arrays: Arrays) -> None:
     """Put the arrays into empty counts, after checking that data could have given them."""
     with _one_error():
         _fill_cells("width", counts.width, arrays)
