@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -13,29 +14,45 @@ Subject = tuple[str, int]
 
 
 def parse_shift(part: str) -> tuple[str, int] | None:
-    """Kind and level of a shift; None for one without a level.
+    """Kind and level of a shift, or of the file with its features; None for one without a level.
 
     >>> parse_shift("cifar10-c/fog/3"), parse_shift("cifar10.1/v6")
     (('cifar10-c/fog', 3), None)
+    >>> parse_shift("features/cifar10/generated-fog-3.npz")
+    ('features/cifar10/generated-fog', 3)
     """
-    kind, _, level = part.rpartition("/")
+    name = part.removesuffix(".npz")
+    kind, _, level = name.rpartition("/" if name == part else "-")
     return (kind, int(level)) if level.isdigit() else None
+
+
+def levels_of(shifts: Iterable[str]) -> dict[str, tuple[str, int]]:
+    """Kind and level by part, of the kinds that have every level: means over kinds are comparable.
+
+    >>> levels_of(["g/fog/1", "g/fog/3", "g/snow/3", "tiny.npz"])
+    {'g/fog/1': ('g/fog', 1), 'g/fog/3': ('g/fog', 3)}
+    """
+    parsed = {part: found for part in shifts if (found := parse_shift(part))}
+    levels = {level for _, level in parsed.values()}
+    whole = Counter(kind for kind, _ in parsed.values())
+    return {part: found for part, found in parsed.items() if whole[found[0]] == len(levels)}
 
 
 def by_level(
     panel: PlaceRuns, method: str, metric: str, calibrator: str
 ) -> dict[int, dict[Subject, float]]:
     """Values by level, then by corruption and seed."""
-    if panel.results is None:
+    if panel.results is None or panel.ours is None:
         return {}
+    ours = panel.ours.data, panel.ours.model
     shifts = (
         s
         for kind in panel.kinds
         for study in panel.results.at.study(kind)
+        if any((run.data, run.model) == ours for run in study.runs)
         for s in study.evaluation.shifts
     )
-    parts = {TEST: (TEST, 0)}
-    parts |= {part: parsed for part in shifts if (parsed := parse_shift(part))}
+    parts = {TEST: (TEST, 0), **levels_of(shifts)}
     found: dict[int, dict[Subject, float]] = {}
     for run in panel.runs(method):
         for part, (corruption, level) in parts.items():
