@@ -34,7 +34,7 @@ NAMES = {
     "features-sst2": "SST-2, head on word vectors",
     "cifar10-speednet": "CIFAR-10, speednet",
     "cifar10": "CIFAR-10, ResNet-8",
-    "cifar100": "CIFAR-100, ResNet-8",
+    "cifar100": "CIFAR-100, speednet",
     "news20": "20 Newsgroups, 1D-CNN",
     "sst2": "SST-2, Tree-LSTM",
 }
@@ -42,7 +42,6 @@ NAMES = {
 NETWORKS = {
     "cifar10-speednet": ("cifar10", "speednet"),
     "cifar10": ("cifar10", "resnet8"),
-    "cifar100": ("cifar100", "resnet8"),
 }
 LOSSES = (
     "cross_entropy",

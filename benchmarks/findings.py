@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 import learning_tables
 import verdicts
+from calibrant.data import CORRUPTIONS
 from calibrant.papers import CLAIMS
 from calibrant.results import compare_runs
 from common import markdown
@@ -33,18 +34,19 @@ from evidence import (
 CORRUPTED = [f"generated/{kind}/{level}" for kind in KINDS for level in range(1, 6)]
 CE = "cross_entropy"
 MARKS = {"lower": " ▼", "higher": " ▲"}
-IMAGES = ("features-cifar10", "features-cifar100", "cifar10-speednet", "cifar10")
+IMAGES = ("features-cifar10", "features-cifar100", "cifar10-speednet", "cifar100", "cifar10")
 SHOWN = (*IMAGES, "features-news20", "features-sst2")
 HEADS_CORRUPTED = ("gaussian_noise-3", "contrast-3", "motion_blur-3", "gaussian_noise-5")
+ALL_CORRUPTIONS = [f"{kind}-{level}" for kind in CORRUPTIONS for level in range(1, 6)]
+HEADS_C = "features-cifar10-c"
 SHIFTED = {
     "corrupted": {
-        **{
-            f"features-{data}": [
-                f"features/{data}/generated-{kind}.npz" for kind in HEADS_CORRUPTED
-            ]
-            for data in ("cifar10", "cifar100")
-        },
+        HEADS_C: [f"features/cifar10-c/generated-{kind}.npz" for kind in ALL_CORRUPTIONS],
+        "features-cifar100": [
+            f"features/cifar100/generated-{kind}.npz" for kind in HEADS_CORRUPTED
+        ],
         "cifar10-speednet": [f"generated/{kind}/{level}" for kind in KINDS for level in (3, 5)],
+        "cifar100": [f"generated/{kind}/3" for kind in KINDS],
         "cifar10": CORRUPTED,
     },
     "natural": {
@@ -53,6 +55,9 @@ SHIFTED = {
         "cifar10": [NATURAL],
     },
 }
+
+
+SETTINGS = {**NAMES, HEADS_C: "CIFAR-10, head on features, 16 corruptions at five levels"}
 
 
 class Difference(NamedTuple):
@@ -175,7 +180,7 @@ def on(
 def under_shift(metric: str, a: tuple[str, str], b: tuple[str, str], kind: str) -> str:
     """The same on shifted samples, where we have them: in points."""
     found = {data: against(data, metric, a, b, p, 100) for data, p in SHIFTED[kind].items()}
-    return in_lines(*(f"{NAMES[data]} {d.shown(1)}" for data, d in found.items()))
+    return in_lines(*(f"{SETTINGS[data]} {d.shown(1)}" for data, d in found.items()))
 
 
 def least_error(kind: str) -> str:
@@ -192,7 +197,7 @@ def least_error(kind: str) -> str:
         }
         best = min(found, key=lambda pair: sum(found[pair]) / len(found[pair]))
         shown = spread(found[best], percent=True)
-        texts.append(f"{NAMES[data]} {shown} % (`{best[0]}`, {best[1]})")
+        texts.append(f"{SETTINGS[data]} {shown} % (`{best[0]}`, {best[1]})")
     return in_lines(*texts)
 
 
@@ -287,8 +292,8 @@ def advice() -> str:
                 under_shift("ece", ts, plain, "natural"),
                 "Focal loss without calibration minus cross-entropy with it, corrupted:",
                 under_shift("ece", ("focal", "none"), ts, "corrupted"),
-                "Lowest ECE of all losses (with half the accuracy of cross-entropy or more) and "
-                "calibrators, chosen on the same samples:",
+                "Lowest ECE of the losses measured there (with half the accuracy of cross-entropy "
+                "or more) and calibrators, chosen on the same samples:",
                 least_error("corrupted"),
             ),
         ],
@@ -421,10 +426,11 @@ def known() -> str:
 def tuning_left(names: list[str], decided: int) -> str:
     """Which of the decided claims are about coefficients that the paper tunes and we did not."""
     some = verdicts.untuned(names)
+    verb, they, them = ("is", "it is", "it") if len(some) == 1 else ("are", "they are", "them")
     return (
-        f" {len(some)} of the decided claims ({', '.join(some)}) are of a paper that tunes its "
-        "coefficients, and are decided by runs with fixed ones only; with tuned ones they are "
-        f"undecided. Without them, {decided - len(some)} claims are decided."
+        f" {len(some)} of the decided claims ({', '.join(some)}) {verb} from a paper that tunes "
+        f"its coefficients, and {verb} decided by runs with fixed ones only; with tuned ones "
+        f"{they} undecided. Without {them}, {decided - len(some)} claims are decided."
         if some
         else ""
     )

@@ -1,4 +1,4 @@
-"""Writes docs/papers/*.md between their marks: claims, coefficients, findings, tables.
+"""Writes docs/papers/*.md between their marks: claims, coefficients, findings, tables, figures.
 
     python benchmarks/make_paper_pages.py
 
@@ -14,6 +14,7 @@ from itertools import takewhile
 
 from calibrant.papers import (
     CLAIMS,
+    FIGURES,
     PAPERS,
     PUBLISHED,
     TUNED,
@@ -23,6 +24,7 @@ from calibrant.papers import (
     Results,
     TableComparison,
     compare_table,
+    draw_figure,
     judge,
     paper_at,
     published,
@@ -34,8 +36,9 @@ from calibrant.papers._coefficients import NOTES, coefficients, printed
 from calibrant.papers._comparison import Entry
 from calibrant.papers._pairs import CE
 from calibrant.papers._scales import method_name, shown_data
-from common import DOCS, fill, markdown
+from common import DOCS, fill, markdown, save_picture
 from tuning import PAPER as TUNES
+from tuning import TUNED_DATA
 from tuning import table as tuned_table
 from verdicts import (
     FOLDER,
@@ -43,6 +46,7 @@ from verdicts import (
     SOURCES,
     WORDS,
     Verdicts,
+    are,
     by_source,
     empirical,
     evidence_of,
@@ -52,6 +56,11 @@ from verdicts import (
 
 WANG = "wang2021"
 TRAINED = ("features", "cpu")  # the scales of our runs
+#: Figures whose values are in evidence/, at scale features; all others need the files of the runs.
+DRAWN = {
+    WANG: ("figure1", "figure6"),
+    TUNES: ("figure1", "figure2", "figure5", "figure7", "figure9"),
+}
 REPORT_NETWORKS = "ResNet-18, ResNet-50 and VGG-16"
 REPORT = {"cross_entropy + negative_entropy", "cross_entropy + logit_norm", "focal"}
 #: A verdict on one claim, and on several.
@@ -216,11 +225,12 @@ def fixed(names: list[str]) -> list[str]:
     rest = [name for name in some if name not in asked]
     needs = " ".join(f"{name}: {tuned[name].needs}" for name in asked if tuned[name].needs)
     without = f" No tuned runs answer {', '.join(rest)}." if rest else ""
+    places = dict.fromkeys(place for name in asked for place in tuned[name].tested)
+    left = f" With tuned coefficients ({'; '.join(places)}), {', '.join(asked)} {are(asked)} "
     return [
-        f"The paper tunes its coefficients. {', '.join(some)} are decided only by runs with fixed "
-        f"coefficients, which test the losses but not the paper's procedure. With tuned "
-        f"coefficients ({tuned[asked[0]].tested[0]}), {', '.join(asked)} are undecided.{without} "
-        f"{needs}"
+        f"The paper tunes its coefficients. {', '.join(some)} {are(some)} decided only by runs "
+        "with fixed coefficients, which test the losses but not the paper's procedure."
+        f"{left + 'undecided.' if asked else ''}{without} {needs}".rstrip()
     ]
 
 
@@ -269,6 +279,29 @@ def undecided(names: list[str]) -> list[str]:
     return [markdown(["open claim", "what would decide it"], rows)] if rows else []
 
 
+def pictures(paper: str) -> str:
+    """The figures with their captions, and whose runs they show."""
+    parts = [
+        f"![{FIGURES[paper][name].caption}]({picture(paper, name)})\n\n"
+        f"{printed_name(name)}, drawn from our runs. {FIGURES[paper][name].caption}"
+        for name in DRAWN[paper]
+    ]
+    return "\n\n".join(parts)
+
+
+def picture(paper: str, figure: str) -> str:
+    return f"{paper}-{figure}.png"
+
+
+def printed_name(name: str) -> str:
+    """As the paper calls it.
+
+    >>> printed_name("figure7")
+    'Figure 7'
+    """
+    return name.capitalize().replace("Figure", "Figure ")
+
+
 def blocks() -> dict[str, dict[str, str]]:
     """The text of every marked part, by paper and name."""
     theirs = {claim.name: verdict for claim, verdict in judge(Evidence.published())}
@@ -281,8 +314,18 @@ def blocks() -> dict[str, dict[str, str]]:
         }
         for table in PUBLISHED.get(paper, {}):
             found[paper][table] = beside(paper, table)
-    found[TUNES]["tuned"] = tuned_table()
+    tuned = (f"{name}:\n\n{tuned_table(data)}" for data, name in TUNED_DATA.items())
+    found[TUNES]["tuned"] = "\n\n".join(tuned)
+    for paper in DRAWN:
+        found[paper]["figures"] = pictures(paper)
     return found
+
+
+def draw() -> None:
+    for paper, names in DRAWN.items():
+        for name in names:
+            figure = draw_figure(paper, name, results_at(paper, "features"))
+            save_picture(figure, DOCS / "papers" / picture(paper, name), most=120_000)
 
 
 def main() -> None:
@@ -291,6 +334,7 @@ def main() -> None:
         for name, text in parts.items():
             fill(page, name, text)
         print(page.name)
+    draw()
 
 
 if __name__ == "__main__":

@@ -6,13 +6,11 @@ the command line, so that a second call only draws.
 
 import sys
 import tempfile
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 from matplotlib.figure import Figure
-from PIL import Image
 
 from calibrant import metrics, plots
 from calibrant.calibrators import TemperatureScaling
@@ -21,6 +19,7 @@ from calibrant.examples import load_example
 from calibrant.predictions import Predictions
 from calibrant.results import compare_runs
 from calibrant.train import Recipe, predict, train
+from common import save_picture
 
 FOLDER = Path(__file__).parents[1] / "docs" / "plots"
 OBJECTIVES = {
@@ -31,7 +30,6 @@ OBJECTIVES = {
 }
 RECIPE = Recipe(epochs=60, optimizer="adamw", learning_rate=0.003)
 SEEDS = range(3)
-LARGEST = 60_000
 
 
 def main() -> None:
@@ -165,18 +163,7 @@ def panels(rows: int, columns: int, size: tuple[float, float]) -> tuple:
 
 
 def save(figure: Figure, name: str) -> None:
-    """Write with a palette of 256 colours, which looks the same and takes half the room."""
-    path = FOLDER / f"{name}.png"
-    drawn = BytesIO()
-    figure.savefig(drawn, dpi=100)
-    colours = Image.open(drawn).convert("RGB")
-    # This method keeps rare colours, such as those of thin lines, apart.
-    few = colours.quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-    few.save(path, optimize=True)
-    size = path.stat().st_size
-    print(path.name, size)
-    if size > LARGEST:
-        raise SystemExit(f"{path.name} is larger than {LARGEST} bytes")
+    save_picture(figure, FOLDER / f"{name}.png")
 
 
 if __name__ == "__main__":

@@ -35,11 +35,15 @@ COLUMNS = (
 )
 #: The Greek letters of the paper.
 SYMBOLS = {"kappa": "κ", "T": "T", "beta": "β", WEIGHT_DECAY: "λ"}
+#: The data sets that were tuned on, as the page names them.
+TUNED_DATA = {"cifar10": "Features of CIFAR-10", "cifar100": "Features of CIFAR-100"}
+#: Seeds of the tuned runs.
+SEEDS = {"cifar10": 60, "cifar100": 16}
 STUDY = """\
 # karandikar2021, table 2, with the coefficients that {data}-tuning.toml chose on the calibration
 # samples of other seeds. Written by benchmarks/tuning.py.
 extends = "{data}-pairs.toml"
-seeds = 60
+seeds = {seeds}
 telemetry = false
 objectives = [
 {lines}
@@ -78,7 +82,8 @@ def collect(data: str, out: Path) -> None:
         writer.writerows(rows)
     lines = "\n".join(map(_line, pairs, found))
     path = RECIPES / f"{data}-tuned.toml"
-    path.write_text(STUDY.format(data=data, lines=lines), encoding="utf-8")
+    text = STUDY.format(data=data, seeds=SEEDS[data], lines=lines)
+    path.write_text(text, encoding="utf-8")
 
 
 def names(data: str) -> list[str]:
@@ -111,7 +116,7 @@ def chosen(data: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def table(data: str = "cifar10") -> str:
+def table(data: str) -> str:
     """Every tuned pair as it was before and as it is now, with the same seeds."""
     results, place = results_of(paper_at(PAPER, "features"), FOLDER), place_of(data)
     rows = []

@@ -81,3 +81,12 @@ def counts(names: list[str]) -> Counter[str]:
 def decided_by(source: str, names: list[str]) -> list[str]:
     """The claims that a source decides."""
     return [n for n in names if words_of(n).get(source, "cannot tell") != "cannot tell"]
+
+
+def are(names: list[str]) -> str:
+    """The verb for some claims.
+
+    >>> are(["K1"]), are(["K1", "K4"])
+    ('is', 'are')
+    """
+    return "is" if len(names) == 1 else "are"

@@ -87,7 +87,7 @@ def test_what_stands_for_what(paper: str, scale: str) -> None:
     }
     if paper != "loss_report":  # which has no tables
         assert set(at.settings) <= places
-    runs = {(run.data, run.model) for run in at.runs("main")}
+    runs = {(run.data, run.model) for kind in ("main", "shift") for run in at.runs(kind)}
     shifts = {shift for study in at.study("main") for shift in study.evaluation.shifts}
     for ours in at.places:
         assert (ours.data, ours.model) in runs
@@ -279,12 +279,14 @@ def test_the_tuning_of_karandikar() -> None:
             assert {run.seed for run in study.runs}.isdisjoint(run.seed for run in reported)
 
 
-def test_tuned_pairs_have_the_coefficients_that_tuning_chose() -> None:
+@pytest.mark.parametrize(("data", "seeds"), [("cifar10", 60), ("cifar100", 16)])
+def test_tuned_pairs_have_the_coefficients_that_tuning_chose(data: str, seeds: int) -> None:
     """Of the trials in evidence/: the lowest ECE within one point of the best accuracy."""
     with (EVIDENCE / "tuning.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    study, tuned = load_study("features", "cifar10-tuning"), load_study("features", "cifar10-tuned")
-    assert {row["data"] for row in rows} == {"cifar10"}
+        every = list(csv.DictReader(file))
+    study, tuned = (load_study("features", f"{data}-{name}") for name in ("tuning", "tuned"))
+    assert {row["data"] for row in every} == {"cifar10", "cifar100"}
+    rows = [row for row in every if row["data"] == data]
     pairs = list(dict.fromkeys(row["pair"] for row in rows))
     assert pairs == list(dict.fromkeys(run.name for run in tuned.runs))
     for pair, table in zip(pairs, study.tunings, strict=True):
@@ -299,7 +301,7 @@ def test_tuned_pairs_have_the_coefficients_that_tuning_chose() -> None:
             assert [r["chosen"] for r in trials] == [str(int(r is winner)) for r in trials]
             best[name] = float(winner["value"])
         own = [run for run in tuned.runs if run.name == pair]
-        assert {run.seed for run in own} == set(range(60))
+        assert {run.seed for run in own} == set(range(seeds))
         for run in own:
             assert run.recipe["weight_decay"] == best["weight_decay"]
             assert every_option(run.objective) == every_option(text.format(**best))

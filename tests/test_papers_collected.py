@@ -71,8 +71,8 @@ def test_the_coefficients_are_those_in_the_published_tables() -> None:
 def test_a_run_stands_for_a_method_only_with_the_papers_coefficient() -> None:
     """On CIFAR-100 our focal loss has gamma 5 and our smoothing 0.09: those of wang2021."""
     results = {p: results_of(paper_at(p, "cpu"), EVIDENCE) for p in ("wang2021", *FIXED)}
-    place = Place("cifar100", "resnet8")
-    assert len(results["wang2021"].runs(place=place, method="focal")) == 2
+    place = Place("cifar100", "speednet")
+    assert len(results["wang2021"].runs(place=place, method="focal")) == 3
     for paper in FIXED:
         for found in results[paper].runs():
             assert stands_for_itself(paper, found)
@@ -90,7 +90,7 @@ def test_every_verdict_comes_from_the_repository() -> None:
     assert scale_of(EVIDENCE) == "features"
     results = results_of(paper_at("karandikar2021", "cpu"), EVIDENCE)
     assert isinstance(results, Collected)
-    assert len(results.runs()) == 152
+    assert len(results.runs()) == 157
     done = CliRunner().invoke(app, ["papers", "claims", "--results", str(EVIDENCE), "--json"])
     assert done.exit_code == 0, done.output
     found = {row["claim"]: row for row in json.loads(done.stdout)}
@@ -277,7 +277,7 @@ def test_tuned_runs_are_judged_alone() -> None:
             others = fixed.by_seed(place, label.method, "ece")
             assert all(others.get(seed) != value for seed, value in cell.seeds.items())
     [(_, verdict)] = judge(evidence, ["K1"])
-    assert verdict.tested == ("features of cifar10, mlp",)
+    assert verdict.tested == ("features of cifar10, mlp", "features of cifar100, mlp")
     asked = ["papers", "claims", "--results", str(EVIDENCE), "--scale", TUNED]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, done.output

@@ -251,7 +251,7 @@ def test_the_built_in_study() -> None:
         ("features", "sst2", "a hidden layer of {hidden}, {train_size:,} training sentences"),
         ("cpu", "cifar10-scratch", "`speednet`, {train_size:,} images"),
         ("cpu", "cifar10", "ResNet-8, {train_size:,} images, {epochs} epochs, no augmentation"),
-        ("cpu", "cifar100", "ResNet-8, {train_size:,} images, {epochs} epochs"),
+        ("cpu", "cifar100", "`speednet`, {train_size:,} images, {epochs} epochs, the last 8"),
     ],
 )
 def test_runs_are_what_the_page_says(scale: str, name: str, words: str) -> None:

@@ -41,7 +41,8 @@ DERIVED_SCHEMA = pa.schema(
 VALUE_SCHEMA = pa.schema(
     [(name, TEXT) for name in ("run", "part", "calibrator", "metric")] + [("value", pa.float64())]
 )
-ORDER = ("model", "objective", "seed", "calibrator", "part")
+# Where calibrators change no class, the same accuracies follow one another and take no room.
+ORDER = ("model", "objective", "seed", "metric", "calibrator", "part")
 
 
 def is_collected(out: str | Path) -> bool:

@@ -87,12 +87,12 @@ def data_set(name: str) -> str:
 
 
 def shown_data(name: str) -> str:
-    """Data as pages show them: a file of features by its data set.
+    """Data as pages show them: a file of features by its folder.
 
-    >>> shown_data("features/cifar10/cifar10.npz"), shown_data("cifar10")
-    ('features of cifar10', 'cifar10')
+    >>> shown_data("features/cifar10-c/cifar10.npz"), shown_data("cifar10")
+    ('features of cifar10-c', 'cifar10')
     """
-    return f"features of {data_set(name)}" if name.endswith(".npz") else name
+    return f"features of {Path(name).parent.name}" if name.endswith(".npz") else name
 
 
 class Need(NamedTuple):
