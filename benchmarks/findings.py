@@ -426,11 +426,11 @@ def known() -> str:
 def tuning_left(names: list[str], decided: int) -> str:
     """Which of the decided claims are about coefficients that the paper tunes and we did not."""
     some = verdicts.untuned(names)
-    verb, they, them = ("is", "it is", "it") if len(some) == 1 else ("are", "they are", "them")
+    verb, (they, them) = verdicts.are(some), ("it", "it") if len(some) == 1 else ("they", "them")
     return (
         f" {len(some)} of the decided claims ({', '.join(some)}) {verb} from a paper that tunes "
         f"its coefficients, and {verb} decided by runs with fixed ones only; with tuned ones "
-        f"{they} undecided. Without {them}, {decided - len(some)} claims are decided."
+        f"{they} {verb} undecided. Without {them}, {decided - len(some)} claims are decided."
         if some
         else ""
     )

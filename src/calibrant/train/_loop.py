@@ -109,7 +109,7 @@ def train(  # noqa: PLR0913
         Number of test samples that every epoch is recorded on: one fixed, stratified subset.
         Default: a quarter of the number of training samples, but at least 500 and at most all.
     precision
-        "bf16", "fp32", or "auto": bf16 where the processor has it. Logits are in float32.
+        "bf16", "fp32", or "auto": bf16 where the processor has it. A linear last layer is fp32.
     compiled
         Whether to use ``torch.compile``.
     stop
