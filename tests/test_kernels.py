@@ -130,6 +130,48 @@ def test_odds_of_equal_logits_keep_their_digits() -> None:
 
 
 @needs_extension
+def test_long_rows_keep_their_digits_wherever_they_lie() -> None:
+    """Rows with and without a base for their terms, and at either side of what tells them apart."""
+    rng = np.random.default_rng(1)
+    for classes in (33, 47, 64, 65, 250, 1000):
+        offsets = np.concatenate([np.arange(-60, 100, 5.0), np.linspace(39, 41, 18)])
+        z = np.concatenate([rng.standard_normal((50, classes)) * spread for spread in (1, 4, 12)])
+        z = (z + np.tile(offsets, 3)[:, None]).astype(np.float32)
+        rows = np.arange(len(z))
+        z[rows, rows % classes] += rng.uniform(0, 40, len(z)).astype(np.float32)
+        masked = rng.random(z.shape) < 0.5
+        z[::4][masked[::4]] = -np.inf
+        z[::4, :2] = np.maximum(z[::4, :2], -100)
+        labels = z.argmax(axis=1)
+        wide = z.astype(np.longdouble)
+        gaps = wide - wide[rows, labels][:, None]
+        terms = np.exp(gaps)
+        terms[rows, labels] = 0
+        s = terms.sum(axis=1)
+        entropy = np.log1p(s) - (terms * np.where(terms > 0, gaps, 0)).sum(axis=1) / (1 + s)
+        with kernel("c"):
+            p = Predictions(logits=z, labels=labels)
+        assert (p.predicted == labels).all(), classes
+        assert (np.abs(p.odds_against - s) <= 3e-7 * s).all(), classes
+        assert (np.abs(p.entropy - entropy) <= 1e-6 * entropy).all(), classes
+
+
+@needs_extension
+def test_the_first_of_equal_classes_is_predicted_wherever_they_are() -> None:
+    for classes in (33, 64, 71, 300):
+        z = np.full((4 * classes, classes), -1, dtype=np.float32)
+        first = np.arange(len(z)) % classes
+        for row, at in enumerate(first):
+            again = [min(classes - 1, at + step) for step in (0, 1, 32, 64)][row // classes]
+            z[row, again] = z[row, at] = 2
+        zeros = z - 2
+        zeros[np.arange(len(z)), first] = -0.0  # equal to 0.0
+        with kernel("c"):
+            for each in (z, zeros):
+                assert (Scores(logits=each).predicted == first).all(), classes
+
+
+@needs_extension
 def test_a_certain_row_leaves_the_tables_of_the_others_alone() -> None:
     for classes in (33, 48, 64, 96):
         z, labels = draw(2000, classes)

@@ -52,10 +52,14 @@ enum { HALF, FLOAT, DOUBLE };
 #define TILE 128               /* rows that are laid out class by class at a time */
 #define LOWEST -708.0          /* exp of less is 0 */
 #define FAINTEST -43.0f        /* terms below exp of this do not change a float32 sum */
+#define LARGEST 40.0f          /* squares of exp of this, added up, are well inside float32 */
+#define SPARSE 1e-10           /* sums of this much per class are a billion times exp(FAINTEST) */
 #define RUN 64                 /* float32 sums this long go over to float64: equal terms round alike */
 #ifndef AHEAD
 #define AHEAD 1024 /* floats to fetch ahead: rows lie in several pages, where the machine stops */
 #endif
+/* Into the second cache: the terms of four rows leave little room in the first. */
+#define FETCH(at) __builtin_prefetch((at) + AHEAD, 0, 2)
 #define FAINT 1e-6             /* sums of other classes below this are added up on their own */
 #define SUM_TOLERANCE 1e-3     /* of rows of probabilities */
 #define UNITS 1073741824.0     /* classwise probabilities are multiples of 2^-30 */
@@ -80,7 +84,7 @@ typedef struct {
 } Columns;
 
 typedef struct {
-    double top, gap, total, squares, weighted;
+    double top, gap, total, squares, weighted, peak;
 } Sums;
 
 /* The largest and the second largest logit of a row. */
@@ -88,9 +92,16 @@ typedef struct {
     float top, second;
 } Found;
 
+/* The largest logit of a row, and the lanes that have it. */
+typedef struct {
+    float logit;
+    uint32_t lanes;
+} Top;
+
 /* The sums of eight rows, and room for their columns. */
 typedef struct {
-    double top[8], gap[8], factor[8], total[8], squares[8], weighted[8], label[8], spare[6][8];
+    double top[8], gap[8], factor[8], total[8], squares[8], weighted[8], peak[8], label[8],
+        spare[6][8];
 } Eight;
 
 typedef struct {
@@ -141,6 +152,7 @@ static inline void put_sums(Eight *e, int64_t i, const Sums *from, double label)
     e->total[i] = from->total;
     e->squares[i] = from->squares;
     e->weighted[i] = from->weighted;
+    e->peak[i] = from->peak;
     e->label[i] = label;
 }
 

@@ -222,12 +222,9 @@ INLINE Found NAME(find)(const float *z, int64_t classes)
     NAME(Tops) tops;
     NAME(no_tops)(&tops);
     NAME(get_tail_f)(z, classes, tail);
-    for (; j + 32 <= classes; j += 32) {
-        __builtin_prefetch(z + j + AHEAD);
-        __builtin_prefetch(z + j + AHEAD + 16);
+    for (; j + 32 <= classes; j += 32)
         for (int u = 0; u < 2 * P; u++)
             NAME(look)(&tops, u, LOAD_F(z + j + u * FW));
-    }
     if (j < full)
         EACH NAME(look)(&tops, u, LOAD_F(z + j + u * FW));
     if (full < classes)
@@ -265,8 +262,8 @@ INLINE int NAME(check_f)(const float *z, int64_t classes)
     for (int u = 0; u < 2 * P; u++)
         most[u] = splat_f(-INFINITY), zero[u] = splat_f(0);
     for (; j + 32 <= full; j += 32) {
-        __builtin_prefetch(z + j + AHEAD);
-        __builtin_prefetch(z + j + AHEAD + 16);
+        FETCH(z + j);
+        FETCH(z + j + 16);
         for (int u = 0; u < 2 * P; u++) {
             vf x = LOAD_F(z + j + u * FW);
             most[u] = MAX_F(x, most[u]);
@@ -312,9 +309,10 @@ FUNCTION int64_t NAME(check_wide)(const Scores *s)
     return -1;
 }
 
-/* Sums of terms: squares and moments in float32, and in float64 those of earlier runs. */
+/* Sums of terms: squares and moments in float32, and in float64 those of earlier runs; the largest
+   sum of four terms. */
 typedef struct {
-    vf t[P], s[P], w[P];
+    vf t[P], s[P], w[P], peak[P];
     vd total[P], squares[P], weighted[P];
 } NAME(Running);
 
@@ -325,27 +323,37 @@ INLINE void NAME(widen_moments)(NAME(Running) *r)
     EACH r->s[u] = r->w[u] = splat_f(0);
 }
 
+/* How a row is added up: terms are exp(logit - base), or exp(logit) without a base. Moments are added
+   up about the top: `centre` is the top less the base, and cancels nothing later. */
+typedef struct {
+    int based, keep;
+    float base, centre;
+} NAME(Way);
+
 /* A run of four times sixteen logits, while the same classes of the row after it are looked at. The
    four advance together, step by step: a processor that sees one of these chains at a time mostly
    waits for it. */
-INLINE void NAME(add_run)(int keep, const float *const *block, const float *const *after,
-                          vf base, NAME(Running) *r, NAME(Tops) *tops, float *kept)
+INLINE void NAME(add_run)(NAME(Way) way, const float *const *block, const float *const *after,
+                          NAME(Running) *r, vf *most, float *kept)
 {
     NAME(widen)(r->t, r->total);
     EACH
     {
         vf x[4], e[4];
         for (int b = 0; b < 4; b++) {
-            x[b] = MAX_F(splat_f(FAINTEST), LOAD_F(block[b] + u * FW) - base);
-            NAME(look)(tops, (b & 1) * P + u, LOAD_F(after[b] + u * FW));
+            vf z = LOAD_F(block[b] + u * FW), *lane = most + (b & 1) * P + u;
+            x[b] = MAX_F(splat_f(FAINTEST), way.based ? z - way.base : z);
+            *lane = MAX_F(LOAD_F(after[b] + u * FW), *lane);
         }
         NAME(expfs)(4, x, e);
-        for (int b = 0; keep && b < 4; b++)
+        for (int b = 0; way.keep && b < 4; b++)
             STORE_F(kept + 16 * b + u * FW, e[b]);
         r->t[u] = (e[0] + e[1]) + (e[2] + e[3]);
+        if (way.keep)
+            r->peak[u] = MAX_F(r->t[u], r->peak[u]);
         for (int b = 0; b < 4; b++) {
             r->s[u] = FMA_F(e[b], e[b], r->s[u]);
-            r->w[u] = FMA_F(e[b], x[b], r->w[u]);
+            r->w[u] = FMA_F(e[b], x[b] - way.centre, r->w[u]);
         }
     }
 }
@@ -359,60 +367,76 @@ INLINE void NAME(sums_of_one)(const float *z, int64_t classes, Sums *out, float 
         out->weighted = NAN;
 }
 
-/* In float32 relative to the runner-up, whose own term is exactly 1; `kept` are the terms. `found`
-   is of this row, and then of the row `after` it. The weighted sum is NaN if a logit is.
+/* The largest of all lanes, and which lanes have it: lane l has the classes l, l + 32, … */
+INLINE Top NAME(top_of_lanes)(const vf *most)
+{
+    vf high = most[0];
+    Top top = {.lanes = 0};
+    for (int u = 1; u < 2 * P; u++)
+        high = MAX_F(most[u], high);
+    top.logit = NAME(largest)(high);
+    for (int u = 0; u < 2 * P; u++)
+        top.lanes |= (uint32_t)MASK_I((vi)(most[u] == splat_f(top.logit))) << u * FW;
+    return top;
+}
+
+/* Sums in float32, and the top of the row `after`; `kept` are the terms. The weighted sum is NaN if
+   a logit is.
 
    The sixteen logits around the predicted class are read from a copy without it, and no branch
    depends on where it is: a wrong guess costs as much as a dozen vectors. */
-INLINE void NAME(sums_f)(int keep, const float *z, const float *after, int64_t classes, int64_t at,
-                         Found *found, Sums *out, float *kept)
+INLINE Top NAME(sums_f)(NAME(Way) way, const float *z, const float *after, int64_t classes,
+                        int64_t at, Sums *out, float *kept)
 {
     float ends[4][16], *tail = ends[0], *patched = ends[1], *none = ends[2], *last = ends[3];
     int64_t full = classes & ~(int64_t)15, skip = at & ~(int64_t)15, j = 0;
-    const float base = found->second, *block[4], *next[4];
+    const float *block[4], *next[4];
     NAME(Running) r;
-    NAME(Tops) tops;
+    vf most[2 * P];
     NAME(get_tail_f)(z, classes, tail);
     NAME(get_tail_f)(after, classes, last);
-    NAME(no_tops)(&tops);
     EACH
     {
         vi predicted = (vi)(NAME(lanes)() + u * FW == (int32_t)(at - skip));
         vf x = LOAD_F((skip == full ? tail : z + skip) + u * FW);
         STORE_F(patched + u * FW, SELECT_F(predicted, splat_f(-INFINITY), x));
         STORE_F(none + u * FW, splat_f(-INFINITY));
-        r.t[u] = r.s[u] = r.w[u] = splat_f(0);
+        most[u] = most[P + u] = splat_f(-INFINITY);
+        r.t[u] = r.s[u] = r.w[u] = r.peak[u] = splat_f(0);
         r.total[u] = r.squares[u] = r.weighted[u] = splat_d(0);
     }
     uintptr_t to_patched = (uintptr_t)patched - (uintptr_t)(z + skip);
 #define BLOCK(j) ((const float *)((uintptr_t)(z + (j)) + (to_patched & -(uintptr_t)((j) == skip))))
     for (; j + RUN <= full; j += RUN) {
         for (int b = 0; b < 4; b++) {
-            __builtin_prefetch(after + j + 16 * b + AHEAD);
+            FETCH(after + j + 16 * b);
             block[b] = BLOCK(j + 16 * b);
             next[b] = after + j + 16 * b;
         }
-        NAME(add_run)(keep, block, next, splat_f(base), &r, &tops, keep ? kept + j : NULL);
+        NAME(add_run)(way, block, next, &r, most, way.keep ? kept + j : NULL);
         if (!((j + RUN) & (4 * RUN - 1)))
             NAME(widen_moments)(&r);
     }
     if (j < classes) {
         for (int b = 0; b < 4; b++) {
             int64_t k = j + 16 * b;
-            __builtin_prefetch(after + k + AHEAD);
+            FETCH(after + k);
             block[b] = k < full ? BLOCK(k) : k >= classes ? none : skip == full ? patched : tail;
             next[b] = k < full ? after + k : k >= classes ? none : last;
         }
-        NAME(add_run)(keep, block, next, splat_f(base), &r, &tops, keep ? kept + j : NULL);
+        NAME(add_run)(way, block, next, &r, most, way.keep ? kept + j : NULL);
     }
 #undef BLOCK
     NAME(widen)(r.t, r.total);
     NAME(widen_moments)(&r);
-    *found = NAME(found)(&tops);
-    out->gap = (double)base - (double)z[at];
+    out->gap = (double)way.base - (double)z[at];
     out->total = NAME(add_lanes)(r.total);
     out->squares = NAME(add_lanes)(r.squares);
-    out->weighted = NAME(add_lanes)(r.weighted);
+    out->weighted = NAME(add_lanes)(r.weighted) + (double)way.centre * out->total;
+    for (int u = 1; way.keep && u < P; u++)
+        r.peak[0] = MAX_F(r.peak[u], r.peak[0]);
+    out->peak = way.keep ? NAME(largest)(r.peak[0]) : 0;
+    return NAME(top_of_lanes)(most);
 }
 
 /* In float64 relative to the top. */
@@ -461,17 +485,24 @@ FUNCTION void NAME(count_above)(const Scores *s, int64_t row, int64_t k, unsigne
     }
 }
 
-/* Take out of a row of terms the classes above the first bin, and count them one by one. */
+/* Take out of a row of terms the classes above the first bin, and count them one by one. They are
+   few: four vectors at a time are looked at as one. */
 FUNCTION void NAME(take_above)(const Scores *s, int64_t row, float *kept, float scale, float limit,
                                const Columns *c, const Table *t)
 {
-    for (int64_t k = 0; k < s->classes; k += FW) {
-        vf x = LOAD_F(kept + k);
-        vi above = (vi)(x * scale > splat_f(limit));
-        unsigned mask = (unsigned)MASK_I(above);
-        if (mask) {
-            NAME(count_above)(s, row, k, mask, c, t);
-            STORE_F(kept + k, (vf)((vi)x & ~above));
+    for (int64_t k = 0; k < s->classes; k += 4 * FW) {
+        vf most = MAX_F(MAX_F(LOAD_F(kept + k), LOAD_F(kept + k + FW)),
+                        MAX_F(LOAD_F(kept + k + 2 * FW), LOAD_F(kept + k + 3 * FW)));
+        if (!ABOVE_F(most * scale, splat_f(limit)))
+            continue;
+        for (int64_t v = k; v < k + 4 * FW; v += FW) {
+            vf x = LOAD_F(kept + v);
+            vi above = (vi)(x * scale > splat_f(limit));
+            unsigned mask = (unsigned)MASK_I(above);
+            if (mask) {
+                NAME(count_above)(s, row, v, mask, c, t);
+                STORE_F(kept + v, (vf)((vi)x & ~above));
+            }
         }
     }
 }
@@ -504,17 +535,16 @@ INLINE void NAME(flush)(NAME(First) *f)
     f->held = 0;
 }
 
-/* The classes of up to four rows of terms, and their predicted classes. The largest term is the
-   runner-up's, which is 1: most rows have nothing above the first bin. */
+/* The classes of up to four rows of terms, and their predicted classes. No term is larger than the
+   peak: most rows have nothing above the first bin. */
 INLINE void NAME(count_rows)(const Scores *s, int64_t start, int64_t count, float *kept,
-                             const double *factor, const Columns *c, NAME(First) *f,
-                             const Table *t)
+                             const Eight *e, const Columns *c, NAME(First) *f, const Table *t)
 {
     int64_t most = 4 * (t->bins < 1024 ? t->bins : 1024) - 1, step = most < 4 ? 1 : 4;
     float limit = (float)(UNITS / (double)t->bins * (1 - SLACK)), scale[4];
     for (int64_t i = 0; i < count; i++) {
-        scale[i] = (float)(factor[i] * c->confidence[start + i] * UNITS);
-        if (scale[i] > limit)
+        scale[i] = (float)(e->factor[i] * c->confidence[start + i] * UNITS);
+        if (scale[i] * (float)e->peak[i] > limit)
             NAME(take_above)(s, start + i, kept + i * f->padded, scale[i], limit, c, t);
         count_entry(t, c->predicted[start + i], c->confidence[start + i]);
     }
@@ -533,27 +563,61 @@ INLINE void NAME(count_rows)(const Scores *s, int64_t start, int64_t count, floa
     }
 }
 
-/* Where a sweep over long rows is: the row, and what was found of it while the one before it was
-   added up. */
+/* Where a sweep over long rows is: the row, and its top, found while the one before it was added
+   up. */
 typedef struct {
     const char *row;
-    Found found;
+    Top top;
 } NAME(Place);
 
 INLINE NAME(Place) NAME(first_place)(const Scores *s)
 {
     NAME(Place) p = {.row = s->rows ? floats_of(s, 0) : NULL};
     if (s->rows && s->type != DOUBLE)
-        p.found = NAME(find)((const float *)p.row, s->classes);
+        p.top = (Top){NAME(find)((const float *)p.row, s->classes).top, ~(uint32_t)0};
     return p;
 }
 
-/* Check and add up row i, and go to the next; 0 if it is bad. */
+/* The first class with the top logit. Where one lane has it, only the classes of that lane are
+   looked at, all of them, last to first: no branch depends on where it is. */
+INLINE int64_t NAME(first_of)(const float *z, int64_t classes, Top top)
+{
+    if (top.lanes & (top.lanes - 1) || top.logit == 0) /* zeros of both signs are equal */
+        return NAME(first_equal)(z, classes, top.logit);
+    int64_t lane = __builtin_ctz(top.lanes), at = lane;
+    int32_t logit, one;
+    memcpy(&logit, &top.logit, sizeof logit);
+    for (int64_t k = lane + ((classes - 1 - lane) & -(int64_t)32); k >= lane; k -= 32) {
+        memcpy(&one, z + k, sizeof one);
+        at = one == logit ? k : at;
+    }
+    return at;
+}
+
+/* Relative to the runner-up, whose own term is exactly 1. */
+FUNCTION Top NAME(sums_from_second)(const float *z, const float *after, int64_t classes, int64_t at,
+                                    Sums *out, float *kept)
+{
+    Found found = NAME(find)(z, classes);
+    NAME(Way) way = {1, kept != NULL, found.second, found.top - found.second};
+    *out = (Sums){.top = found.top};
+    if (found.second == -INFINITY) {
+        NAME(sums_of_one)(z, classes, out, kept);
+        return (Top){NAME(find)(after, classes).top, ~(uint32_t)0};
+    }
+    return NAME(sums_f)(way, z, after, classes, at, out, kept);
+}
+
+/* Check and add up row i, and go to the next; 0 if it is bad.
+
+   Nearly all rows need no base: their terms are well inside float32, and so many times the terms
+   that FAINTEST stands for that these do not count. */
 INLINE int NAME(sums_of)(const Scores *s, int64_t i, NAME(Place) *p, int64_t *predicted, Sums *sums,
                          float *kept)
 {
     const char *row = p->row, *after = i + 1 < s->rows ? floats_of(s, i + 1) : row;
-    const float *z = (const float *)row;
+    const float *z = (const float *)row, *next = (const float *)after;
+    Top top = p->top;
     p->row = after;
     if (s->type == DOUBLE) {
         if (!NAME(check_d)((const double *)row, s->classes, predicted))
@@ -561,17 +625,17 @@ INLINE int NAME(sums_of)(const Scores *s, int64_t i, NAME(Place) *p, int64_t *pr
         NAME(sums_d)((const double *)row, s->classes, *predicted, sums);
         return 1;
     }
-    if (!(p->found.top - p->found.top == 0))
+    if (!(top.logit - top.logit == 0))
         return 0;
-    *predicted = NAME(first_equal)(z, s->classes, p->found.top);
-    *sums = (Sums){.top = p->found.top};
-    if (p->found.second == -INFINITY) {
-        NAME(sums_of_one)(z, s->classes, sums, kept);
-        p->found = NAME(find)((const float *)after, s->classes);
-    } else if (kept)
-        NAME(sums_f)(1, z, (const float *)after, s->classes, *predicted, &p->found, sums, kept);
-    else
-        NAME(sums_f)(0, z, (const float *)after, s->classes, *predicted, &p->found, sums, NULL);
+    *predicted = NAME(first_of)(z, s->classes, top);
+    sums->top = top.logit;
+    if (top.logit <= LARGEST) {
+        const NAME(Way) way = {.centre = top.logit}, keeping = {.keep = 1, .centre = top.logit};
+        p->top = kept ? NAME(sums_f)(keeping, z, next, s->classes, *predicted, sums, kept)
+                      : NAME(sums_f)(way, z, next, s->classes, *predicted, sums, NULL);
+    }
+    if (!(top.logit <= LARGEST && sums->total >= SPARSE * (double)s->classes))
+        p->top = NAME(sums_from_second)(z, next, s->classes, *predicted, sums, kept);
     return sums->weighted == sums->weighted;
 }
 
@@ -615,7 +679,7 @@ FUNCTION int64_t NAME(logits_wide)(const Scores *s, const int64_t *labels, const
         else if (count < 8)
             copy_columns(out, start, &few, count);
         if (t)
-            NAME(count_rows)(s, start, count, kept, e.factor, out, &first, t);
+            NAME(count_rows)(s, start, count, kept, &e, out, &first, t);
         for (int64_t i = start; t && i < start + count; i++)
             count_label(t, labels[i], out->label_prob[i]);
     }
