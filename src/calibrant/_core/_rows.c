@@ -50,6 +50,7 @@ enum { HALF, FLOAT, DOUBLE };
 #define NARROW 32              /* classes up to which rows are swept eight at a time */
 #define EXACT 8                /* classes up to which sums are in float64 */
 #define TILE 128               /* rows that are laid out class by class at a time */
+#define CROWDED 1024           /* bytes: classes a multiple of this apart share lines of the cache */
 #define LOWEST -708.0          /* exp of less is 0 */
 #define FAINTEST -43.0f        /* terms below exp of this do not change a float32 sum */
 #define RUN 64                 /* float32 sums this long go over to float64: equal terms round alike */

@@ -1,9 +1,19 @@
 /* Rows of up to NARROW classes in float32, FW at a time, compiled once per instruction set as
-   _rows_sweeps.h is. A tile of rows is first laid out class by class: the planes of an image lie a
-   power of two apart, where they drive each other out of the cache.
+   _rows_sweeps.h is, class by class. The planes of an image lie a power of two apart, where they drive
+   each other out of the cache: a tile of such rows is first laid out elsewhere, as are rows that do
+   not lie class by class.
 
    Sums are relative to the runner-up, whose own term is exactly 1, and no lane knows its
    neighbours: a row has the same bits wherever it stands. */
+
+/* Some rows class by class, `step` floats from one class to the next. */
+typedef struct {
+    const float *data;
+    int64_t step, classes;
+} NAME(Planes);
+
+/* FW rows of a class. */
+#define PLANE(p, k, at) LOAD_F((p)->data + (k) * (p)->step + (at))
 
 /* TILE rows from `start` on, class by class; past the end the last row again. */
 INLINE void NAME(fill_tile)(const Scores *s, int64_t start, int64_t count, float (*tile)[TILE])
@@ -21,6 +31,20 @@ INLINE void NAME(fill_tile)(const Scores *s, int64_t start, int64_t count, float
         for (int64_t i = count; i < TILE && i % FW; i++)
             tile[k][i] = tile[k][count - 1];
     }
+}
+
+/* `count` rows from `start` on, where they lie or in the tile. */
+INLINE NAME(Planes) NAME(planes_of)(const Scores *s, int64_t start, int64_t count,
+                                    float (*tile)[TILE])
+{
+    NAME(Planes) p = {tile[0], TILE, s->classes};
+    if (s->type == FLOAT && s->row_step == sizeof(float) && count % FW == 0 &&
+        s->class_step % CROWDED) {
+        p.data = (const float *)s->data + start;
+        p.step = s->class_step / (int64_t)sizeof(float);
+    } else
+        NAME(fill_tile)(s, start, count, tile);
+    return p;
 }
 
 /* Equal-width bins of DW values, as width_index has them. */
@@ -44,14 +68,13 @@ INLINE int64_t NAME(first_set)(vi lanes, int64_t count)
 }
 
 /* Largest, runner-up and predicted class of FW rows; says which are bad. */
-INLINE vi NAME(top_two)(const float (*tile)[TILE], int64_t classes, int64_t at, vf *top, vf *next,
-                        vi *predicted)
+INLINE vi NAME(top_two)(const NAME(Planes) *p, int64_t at, vf *top, vf *next, vi *predicted)
 {
     vi nan = {0};
     *top = *next = splat_f(-INFINITY);
     *predicted = nan;
-    for (int64_t k = 0; k < classes; k++) {
-        vf x = LOAD_F(tile[k] + at);
+    for (int64_t k = 0; k < p->classes; k++) {
+        vf x = PLANE(p, k, at);
         vi above = (vi)(x > *top);
         *next = MAX_F(MIN_F(x, *top), *next);
         *predicted = (above & (int32_t)k) | (~above & *predicted);
@@ -61,19 +84,17 @@ INLINE vi NAME(top_two)(const float (*tile)[TILE], int64_t classes, int64_t at, 
     return nan | (vi)(*top - *top != splat_f(0)); /* infinite tops, too */
 }
 
-/* The terms of all classes but the predicted one, and their sums. `terms` has K vectors, rounded up
-   to a multiple of four; eight sums of at most four terms round less than one. If not `whole`, only
-   the sum of the terms. */
-INLINE void NAME(few_sums)(int whole, const float (*tile)[TILE], int64_t classes, int64_t at,
-                           vf base, vi kept, vi predicted, vf *terms, vf *total, vf *squares,
-                           vf *weighted)
+/* The terms of all classes but the predicted one, and their sums; eight sums of at most four terms
+   round less than one. If not `whole`, only the sum of the terms. */
+INLINE void NAME(few_sums)(int whole, const NAME(Planes) *p, int64_t at, vf base, vi kept,
+                           vi predicted, vf *terms, vf *total, vf *squares, vf *weighted)
 {
     vf s[2] = {{0}}, w[2] = {{0}};
     for (int64_t part = 0; part < NARROW; part += NARROW / 2) {
         vf t[4] = {{0}};
-        for (int64_t k = part; k < classes && k < part + NARROW / 2; k += 4)
-            for (int u = 0; u < 4; u++) {
-                vf x = MAX_F(splat_f(FAINTEST), LOAD_F(tile[k + u] + at) - base);
+        for (int64_t k = part; k < p->classes && k < part + NARROW / 2; k += 4)
+            for (int u = 0; u < 4 && k + u < p->classes; u++) {
+                vf x = MAX_F(splat_f(FAINTEST), PLANE(p, k + u, at) - base);
                 vi other = kept & (vi)(predicted != (int32_t)(k + u));
                 vf e = (vf)((vi)NAME(expf)(x) & other);
                 t[u] += e;
@@ -138,7 +159,7 @@ INLINE void NAME(flush_bins)(NAME(FirstBins) *f, int64_t classes, const Table *t
 }
 
 /* Terms above the first bin, as the list has them: class times FW plus lane. */
-INLINE void NAME(bin_listed)(const NAME(Few) *f, const int32_t *list, int64_t listed,
+INLINE void NAME(bin_listed)(const NAME(Few) *f, const uint32_t *list, int64_t listed,
                              const Table *t)
 {
     const Table to = *t;
@@ -165,7 +186,7 @@ INLINE void NAME(bin_listed)(const NAME(Few) *f, const int32_t *list, int64_t li
 INLINE void NAME(count_few)(const NAME(Few) *f, int64_t classes, NAME(FirstBins) *bins,
                             const Table *t)
 {
-    int32_t list[NARROW * FW + FW];
+    uint32_t list[NARROW * FW + FW];
     int64_t listed = 0;
     float narrow[FW];
     for (int i = 0; i < FW; i++)
@@ -176,7 +197,7 @@ INLINE void NAME(count_few)(const NAME(Few) *f, int64_t classes, NAME(FirstBins)
         vi above = (vi)(units > limit);
         unsigned mask = (unsigned)MASK_I(above);
         bins->recent[k] += WHOLE_F((vf)((vi)units & ~above));
-        LIST_I(list + listed, NAME(lanes)() + (int32_t)(k * FW), mask);
+        LIST_I((int32_t *)list + listed, NAME(lanes)() + (int32_t)(k * FW), mask);
         listed += __builtin_popcount(mask);
     }
     NAME(bin_listed)(f, list, listed, t);
@@ -210,12 +231,12 @@ INLINE void NAME(count_tops)(const int64_t *labels, const Columns *c, int64_t ro
 
 /* Sums of FW rows, `count` of them real; -1, or the first bad one. The logits of labels are looked
    up long before they are read as vectors: a load waits for the stores that it overlaps. */
-INLINE int64_t NAME(add_few)(const float (*tile)[TILE], int64_t classes, int64_t at, int64_t count,
+INLINE int64_t NAME(add_few)(const NAME(Planes) *p, int64_t at, int64_t count,
                              const int64_t *labels, NAME(Few) *f)
 {
     vf top, next, total[8], squares[2], weighted[2];
     vi found;
-    int64_t bad = NAME(first_set)(NAME(top_two)(tile, classes, at, &top, &next, &found), count);
+    int64_t bad = NAME(first_set)(NAME(top_two)(p, at, &top, &next, &found), count);
     if (bad >= 0)
         return bad;
     vi alone = (vi)(next == splat_f(-INFINITY)); /* no other class has a probability */
@@ -225,10 +246,10 @@ INLINE int64_t NAME(add_few)(const float (*tile)[TILE], int64_t classes, int64_t
     STORE_I(f->predicted, found);
     for (int i = 0; i < FW; i++) {
         int64_t label = labels && i < count ? labels[i] : f->predicted[i];
-        f->label[i] = tile[label][at + i];
+        f->label[i] = p->data[label * p->step + at + i];
         f->right[i] = -(label == f->predicted[i]);
     }
-    NAME(few_sums)(1, tile, classes, at, base, ~alone, found, f->terms, total, squares, weighted);
+    NAME(few_sums)(1, p, at, base, ~alone, found, f->terms, total, squares, weighted);
     NAME(join)(8, total, f->sums[0]);
     NAME(join)(2, squares, f->sums[1]);
     NAME(join)(2, weighted, f->sums[2]);
@@ -250,13 +271,13 @@ INLINE void NAME(finish_few)(NAME(Few) *f, int from, double most, const Columns 
     STORE_D(f->scale + from, LOAD_D(e.factor) * LOAD_D(out->confidence + to) * UNITS);
 }
 
-/* Columns of FW rows of a tile, `count` of them real; -1, or the first bad one. */
-INLINE int64_t NAME(few_rows)(const float (*tile)[TILE], int64_t classes, int64_t at, int64_t count,
+/* Columns of FW rows, `count` of them real; -1, or the first bad one. */
+INLINE int64_t NAME(few_rows)(const NAME(Planes) *p, int64_t at, int64_t count,
                               const int64_t *labels, double most, const Columns *out, int64_t to,
                               NAME(FirstBins) *bins, const Table *t)
 {
     NAME(Few) f;
-    int64_t bad = NAME(add_few)(tile, classes, at, count, labels, &f);
+    int64_t bad = NAME(add_few)(p, at, count, labels, &f);
     if (bad >= 0)
         return bad;
     for (int from = 0; from < FW && from < count; from += DW) {
@@ -278,7 +299,7 @@ INLINE int64_t NAME(few_rows)(const float (*tile)[TILE], int64_t classes, int64_
         out->correct[to + i] = f.right[i] != 0;
     }
     if (t)
-        NAME(count_few)(&f, classes, bins, t);
+        NAME(count_few)(&f, p->classes, bins, t);
     return -1;
 }
 
@@ -289,17 +310,13 @@ FUNCTION int64_t NAME(logits_few)(const Scores *s, const int64_t *labels, const 
     double most = log((double)s->classes);
     NAME(FirstBins) bins;
     NAME(empty_bins)(&bins, t);
-    for (int64_t k = s->classes; k < NARROW; k++)
-        for (int i = 0; i < TILE; i++)
-            tile[k][i] = -INFINITY;
     for (int64_t start = 0; start < s->rows; start += TILE) {
         int64_t count = s->rows - start < TILE ? s->rows - start : TILE;
-        NAME(fill_tile)(s, start, count, tile);
+        NAME(Planes) p = NAME(planes_of)(s, start, count, tile);
         for (int64_t at = 0; at < count; at += FW) {
             const int64_t *given = labels ? labels + start + at : NULL;
             int64_t here = count - at < FW ? count - at : FW;
-            int64_t bad = NAME(few_rows)((const float (*)[TILE])tile, s->classes, at, here, given,
-                                         most, out, start + at, &bins, t);
+            int64_t bad = NAME(few_rows)(&p, at, here, given, most, out, start + at, &bins, t);
             if (bad >= 0)
                 return start + at + bad;
         }
@@ -312,17 +329,17 @@ FUNCTION int64_t NAME(logits_few)(const Scores *s, const int64_t *labels, const 
     return -1;
 }
 
-/* Columns of the predicted class of FW rows of a tile, as `finish` has them; says which are bad. */
-INLINE vi NAME(few_tops)(const float (*tile)[TILE], int64_t classes, int64_t at, int32_t *predicted,
-                         double *odds, double *confidence)
+/* Columns of the predicted class of FW rows, as `finish` has them; says which are bad. */
+INLINE vi NAME(few_tops)(const NAME(Planes) *p, int64_t at, int32_t *predicted, double *odds,
+                         double *confidence)
 {
     vf top, next, total[8];
-    vi found, bad = NAME(top_two)(tile, classes, at, &top, &next, &found);
+    vi found, bad = NAME(top_two)(p, at, &top, &next, &found);
     vi alone = (vi)(next == splat_f(-INFINITY));
     vf base = SELECT_F(alone, top, next);
     float tops[FW], bases[FW];
     double sums[FW];
-    NAME(few_sums)(0, tile, classes, at, base, ~alone, found, NULL, total, NULL, NULL);
+    NAME(few_sums)(0, p, at, base, ~alone, found, NULL, total, NULL, NULL);
     NAME(join)(8, total, sums);
     STORE_I(predicted, found);
     STORE_F(tops, top);
@@ -342,21 +359,17 @@ FUNCTION int64_t NAME(top_few)(const Scores *s, const int64_t *some, int64_t num
 {
     float tile[NARROW][TILE] __attribute__((aligned(64)));
     int64_t done = 0;
-    for (int64_t k = s->classes; k < NARROW; k++)
-        for (int i = 0; i < TILE; i++)
-            tile[k][i] = -INFINITY;
     for (int64_t start = 0; start < s->rows && done < number; start += TILE) {
         int64_t count = s->rows - start < TILE ? s->rows - start : TILE;
         if (some[done] >= start + count)
             continue;
-        NAME(fill_tile)(s, start, count, tile);
+        NAME(Planes) p = NAME(planes_of)(s, start, count, tile);
         for (int64_t at = 0; at < count && done < number; at += FW) {
             double odds[FW], confidence[FW];
             int32_t predicted[FW];
             if (some[done] >= start + at + FW)
                 continue;
-            unsigned bad = (unsigned)MASK_I(NAME(few_tops)((const float (*)[TILE])tile, s->classes,
-                                                           at, predicted, odds, confidence));
+            unsigned bad = (unsigned)MASK_I(NAME(few_tops)(&p, at, predicted, odds, confidence));
             for (; done < number && some[done] < start + at + FW; done++) {
                 int64_t lane = some[done] - start - at;
                 if (bad >> lane & 1)
@@ -394,3 +407,4 @@ FUNCTION int64_t NAME(check_few)(const Scores *s)
     }
     return -1;
 }
+#undef PLANE

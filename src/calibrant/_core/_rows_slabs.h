@@ -2,6 +2,7 @@
    a block of rows adds is what the functions called here add; its columns never leave the cache. */
 
 #define BLOCK_ROWS 512
+#define SQUEEZED (BLOCK_ROWS + 16) /* floats from class to class: not a power of two */
 #define LARGE_LOSS 32.0 /* squares from here on do not fit into exact_sum */
 
 enum { OF_LOSS, OF_BRIER, OF_ENTROPY, LOSSES };
@@ -59,10 +60,10 @@ static Scores squeezed(const Scores *s, BlockRoom *room, int64_t count)
     int64_t found = 0;
     if (s->type == FLOAT && s->row_step == sizeof(float)) {
         Scores some = *s;
-        CALL(squeeze, s, room->masks, s->room, BLOCK_ROWS);
+        CALL(squeeze, s, room->masks, s->room, SQUEEZED);
         some.data = s->room;
         some.rows = count;
-        some.class_step = BLOCK_ROWS * sizeof(float);
+        some.class_step = SQUEEZED * sizeof(float);
         return some;
     }
     for (int64_t i = 0; i < s->rows; i++)

@@ -123,7 +123,7 @@ FUNCTION void NAME(squeeze)(const Scores *s, const uint16_t *masks, float *to, i
         for (int64_t i = 0; i < s->rows; i += 16) {
             float last[16];
             const float *part = from + i;
-            __builtin_prefetch(part + step); /* of the block after this one */
+            __builtin_prefetch(part + s->rows); /* of the block after this one */
             if (i + 16 > s->rows) {
                 memcpy(last, part, (size_t)(s->rows - i) * sizeof *last);
                 part = last;
