@@ -23,9 +23,10 @@ def added(z: np.ndarray, labels: np.ndarray, ignored: int | None = None, bins: i
     counts, total = _counts.Counts(z.shape[1], bins), _counts.Counts(z.shape[1], bins)
     counts.by_image = ImageTable.of(np.arange(3))
     total.cells = _counts.Cells(_counts.NUM_CELLS)
-    if not counts.add_logits(BUILT, z, labels, ignored, 1):
-        return None
-    total.add(counts)
+    with kernel("c"):
+        if not counts.add_logits(BUILT, z, labels, ignored, 1):
+            return None
+        total.add(counts)
     tables = (*total.width.tables, *total.cells.tables, counts.by_image.sums)
     classwise = total.classwise
     classes = classwise.above, classwise.hits, classwise.prob.whole, classwise.prob.part

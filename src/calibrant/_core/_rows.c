@@ -933,7 +933,7 @@ static PyObject *rows_add_by_cell(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OOiOOO", o, o + 1, &bits, tables_, tables_ + 1, tables_ + 2))
         return NULL;
     int fine = column_rows(o[0], s) &&
-               (cell = column(held, o[0], "cell", "i", sizeof(int32_t), s->rows, 0)) &&
+               (cell = column(held, o[0], "cell", "il", sizeof(int32_t), s->rows, 0)) &&
                (confidence = DOUBLES(o[1], "confidence", 0)) && histogram(held, tables_, bits, &h);
     int64_t bad = 0;
     for (int64_t i = 0; fine && i < s->rows; i++)

@@ -22,7 +22,7 @@ typedef struct {
     int drop;
 } Slab;
 
-/* Vectors of 64 bytes that begin inside of the labels end inside of the block. */
+/* A block is a number of whole vectors: one that is written past the last label still fits. */
 typedef struct {
     int64_t kept[BLOCK_ROWS], labels[BLOCK_ROWS], predicted[BLOCK_ROWS];
     uint16_t masks[BLOCK_ROWS / 16];
@@ -108,9 +108,9 @@ static int add_block(Slab *slab, const Scores *s, const int64_t *labels, BlockRo
 {
     double *confidence = slab->confidence + slab->rows, *loss = room->losses[OF_LOSS];
     int32_t *cell = slab->cell + slab->rows;
-    Columns c = {room->predicted, room->correct,          room->odds,
-                 confidence,      loss,                   room->label_prob,
-                 room->losses[OF_BRIER], room->losses[OF_ENTROPY]};
+    Columns c = {room->predicted, room->correct,    room->odds,
+                 confidence,      loss,             room->label_prob,
+                 room->losses[OF_BRIER],            room->losses[OF_ENTROPY]};
     if (sweep_logits(s, labels, &c, &slab->classes) >= 0)
         return 0;
     int large = CALL(to_losses, loss, s->rows, LARGE_LOSS);
@@ -185,7 +185,7 @@ static PyObject *rows_add_slab(PyObject *self, PyObject *args)
                tables(held, classes_, s, bins, &slab.classes) &&
                histogram(held, width_, bits, &slab.width) &&
                (slab.sums = WHOLE(o[0], "sums", SLAB_SUMS, 1)) &&
-               (slab.cell = column(held, o[1], "cell", "i", sizeof(int32_t), s->rows, 1)) &&
+               (slab.cell = column(held, o[1], "cell", "il", sizeof(int32_t), s->rows, 1)) &&
                (slab.confidence = DOUBLES(o[2], "confidence", 1)) &&
                (slab.large = DOUBLES(o[3], "large", 1));
     if (fine && table_ != Py_None)
