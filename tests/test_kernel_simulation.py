@@ -142,6 +142,26 @@ def test_items_made_one_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
         assert found == made == [1, 2, 3, 4]
 
 
+def test_shared_chunks_go_to_the_thread_that_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread holds on to its first chunk until the other has done all the rest."""
+    monkeypatch.setattr(arrays, "num_threads", lambda: 2)
+    others = threading.Event()
+
+    def work(slices: Iterator[slice]) -> list[slice]:
+        done = []
+        for rows in slices:
+            done.append(rows)
+            if rows.start == 0:
+                assert others.wait(30)
+        others.set()
+        return done
+
+    parts = arrays.over_chunks(work, 90, 1_000_000, step=10, shared=True)
+    assert sorted(map(len, parts)) == [1, 8]
+    every = sorted(rows.start for part in parts for rows in part)
+    assert every == list(range(0, 90, 10))
+
+
 def test_threads_return_results_in_order_and_raise_the_first_error() -> None:
     def fail(number: int) -> int:
         raise ValueError(str(number))

@@ -316,8 +316,8 @@ def test_what_slabs_refuse() -> None:
         size, classes = logits.shape
         one, cells = np.zeros(15 * classes, np.int64), np.zeros(30, np.int64)
         given = {"ignored": 0, "ignores": False, "drop": 14, "code": 0, "sums": np.zeros(14, int)}
-        given |= changes
-        columns = np.empty(size), np.empty(size), np.empty(size, bool), np.empty(size)
+        given |= {"layout": _clusters.cluster_layout(1), **changes}
+        columns = np.empty(size, np.int32), np.empty(size), np.empty(size)
         return BUILT.add_slab(
             logits,
             np.array(labels),
@@ -331,7 +331,7 @@ def test_what_slabs_refuse() -> None:
             *columns,
             512,
             given["drop"],
-            _clusters.cluster_layout(1),
+            given["layout"],
             given["code"],
             None,
         )
@@ -346,6 +346,11 @@ def test_what_slabs_refuse() -> None:
     for changes in ({"drop": 32}, {"code": 1}, {"code": -1}, {"sums": np.zeros(13, int)}):
         with pytest.raises(ValueError, match=r"sums must|sizes in range"):
             added(rows, [0, 1, 1], **changes)
+    usual = _clusters.cluster_layout(1)
+    for place, value in ((0, 100), (2, 3), (0, 1 << 29), (1, 0), (6, 60), (7, 2.0**31), (7, -1.0)):
+        layout = (*usual[:place], value, *usual[place + 1 :])
+        with pytest.raises(ValueError, match="in range"):
+            added(rows, [0, 1, 1], layout=layout)
     with pytest.raises(ValueError, match="few classes"):
         added(np.zeros((3, 33)), [0, 1, 1])
     with pytest.raises(ValueError, match="labels must"):

@@ -16,12 +16,13 @@ import pytest
 
 import calibrant
 from calibrant import InputError, Predictions
-from calibrant._core import processes
+from calibrant._core import arrays, processes
 from calibrant.streaming import (
     Accumulator,
     LocalProcesses,
     Part,
     _executors,
+    _parquet,
     accumulate_files,
     in_this_process,
     parquet_files,
@@ -220,6 +221,32 @@ def test_too_many_groups(tmp_path: Path) -> None:
     Predictions(logits=z, labels=labels, groups=many).save(tmp_path / "p.parquet")
     with pytest.raises(InputError, match="at most 256 groups"):
         in_this_process(files_in(tmp_path), by="id")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_file_that_cannot_be_added_counts_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    """One of many batches, given twice, between good files; the batch after it is read already."""
+    monkeypatch.setattr(arrays, "num_threads", lambda: threads)
+    monkeypatch.setattr(_parquet, "BATCH_ELEMENTS", 1)
+    monkeypatch.setattr(_parquet, "LEAST_BATCH", 100)
+    z, labels = draw(700, 3)
+    for name, ids in (("a", labels), ("b", np.arange(700)), ("c", labels + 1)):
+        given = {"id": ids}
+        Predictions(logits=z, labels=labels, groups=given).save(tmp_path / f"{name}.parquet")
+    a, b, c = files_in(tmp_path)
+    rows: list[int] = []
+    found = in_this_process(
+        [b, a, b, c, a], by="id", skip_bad=True, progress=lambda done, _: rows.append(done)
+    )
+    assert states(found) == states(in_this_process([a, c, a], by="id"))
+    assert list(found.bad) == [b]
+    assert "at most 256 groups" in found.bad[b]
+    assert sum(total.num_samples for total in found.groups.values()) == 2100
+    assert rows == sorted(rows)
+    with pytest.raises(InputError, match="at most 256 groups"):
+        in_this_process([a, b, c], by="id")
 
 
 def test_groups_must_exist(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ enum { HALF, FLOAT, DOUBLE };
 #define NARROW 32              /* classes up to which rows are swept eight at a time */
 #define EXACT 8                /* classes up to which sums are in float64 */
 #define TILE 128               /* rows that are laid out class by class at a time */
+#define CROWDED 1024           /* bytes: classes a multiple of this apart share lines of the cache */
 #define LOWEST -708.0          /* exp of less is 0 */
 #define FAINTEST -43.0f        /* terms below exp of this do not change a float32 sum */
 #define LARGEST 40.0f          /* squares of exp of this, added up, are well inside float32 */
@@ -279,21 +280,13 @@ typedef struct {
     int bits; /* the sums are whole multiples of 2^-bits */
 } Histogram;
 
-static inline void add_sample(const Histogram *h, int64_t cell, int correct, double confidence)
+static inline void add_sample(const Histogram *h, int64_t at, double confidence)
 {
-    int64_t at = 2 * cell + correct;
     int64_t unit = (int64_t)1 << h->bits;
     int64_t sum = h->part[at] + __builtin_llrint(confidence * (double)unit);
     h->count[at]++;
     h->whole[at] += sum >> h->bits;
     h->part[at] = sum & (unit - 1);
-}
-
-static void add_by_width(const Histogram *h, int64_t rows, const double *confidence,
-                         const uint8_t *correct)
-{
-    for (int64_t i = 0; i < rows; i++)
-        add_sample(h, width_index(confidence[i], h->cells), correct[i] != 0, confidence[i]);
 }
 
 /* Cells are the leading bits of the odds in float32, from `first` on, `drop` bits left out. */
@@ -310,7 +303,8 @@ static void add_by_odds(const Histogram *h, int64_t rows, const double *odds,
                         const double *confidence, const uint8_t *correct, int32_t first, int drop)
 {
     for (int64_t i = 0; i < rows; i++)
-        add_sample(h, odds_cell(odds[i], first, drop, h->cells), correct[i] != 0, confidence[i]);
+        add_sample(h, 2 * odds_cell(odds[i], first, drop, h->cells) + (correct[i] != 0),
+                   confidence[i]);
 }
 
 /* --- the sweeps, once per instruction set ---------------------------------------------------- */
@@ -320,12 +314,20 @@ static void add_by_odds(const Histogram *h, int64_t rows, const double *odds,
 #define GENERIC_MIN_F(a, b) SELECT_F((a) < (b), a, b)
 #define GENERIC_MAX_D(a, b) SELECT_D((a) > (b), a, b)
 #define GENERIC_MIN_D(a, b) SELECT_D((a) < (b), a, b)
-/* The lanes of x that are in the mask, one after the other; may write up to DW entries. */
+/* The lanes of x that are in the mask, one after the other; may write as many as x has. */
 #define GENERIC_LIST_D(to, x, mask) \
     do { \
         double *at_ = (to); \
         for (int i_ = 0; i_ < DW; at_ += (mask) >> i_ & 1, i_++) \
             *at_ = (x)[i_]; \
+    } while (0)
+
+#define GENERIC_LIST_I(to, x, mask) \
+    do { \
+        vi lanes_ = (x); \
+        int32_t *at_ = (to); \
+        for (int i_ = 0; i_ < FW; at_ += (mask) >> i_ & 1, i_++) \
+            *at_ = lanes_[i_]; \
     } while (0)
 
 /* x - n ln 2 for whole n; where products are rounded, in two steps, of which the first is exact. */
@@ -340,6 +342,7 @@ static void add_by_odds(const Histogram *h, int64_t rows, const double *odds,
 #endif
 #define ABOVE_F GENERIC_ABOVE_F
 #define LIST_D GENERIC_LIST_D
+#define LIST_I GENERIC_LIST_I
 #define WIDE GENERIC_WIDE
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -349,6 +352,7 @@ static void add_by_odds(const Histogram *h, int64_t rows, const double *odds,
 #define MIN_F(a, b) ((vf)_mm_min_ps((__m128)(a), (__m128)(b)))
 #define MAX_D(a, b) ((vd)_mm_max_pd((__m128d)(a), (__m128d)(b)))
 #define MIN_D(a, b) ((vd)_mm_min_pd((__m128d)(a), (__m128d)(b)))
+#define WHOLE_F(x) ((vi)_mm_cvtps_epi32((__m128)(x))) /* rounded to even, not up */
 #define MASK_I(m) _mm_movemask_ps((__m128)(m))
 #define MASK_L(m) _mm_movemask_pd((__m128d)(m))
 #else
@@ -356,9 +360,11 @@ static void add_by_odds(const Histogram *h, int64_t rows, const double *odds,
 #include <arm_neon.h>
 #define FMA_F(a, b, c) ((vf)vfmaq_f32((float32x4_t)(c), (float32x4_t)(a), (float32x4_t)(b)))
 #define FMA_D(a, b, c) ((vd)vfmaq_f64((float64x2_t)(c), (float64x2_t)(a), (float64x2_t)(b)))
+#define WHOLE_F(x) ((vi)vcvtnq_s32_f32((float32x4_t)(x)))
 #else
 #define FMA_F(a, b, c) ((a) * (b) + (c))
 #define FMA_D(a, b, c) ((a) * (b) + (c))
+#define WHOLE_F(x) __builtin_convertvector((x) + 0.5f, vi)
 #endif
 #define MAX_F GENERIC_MAX_F
 #define MIN_F GENERIC_MIN_F
@@ -405,8 +411,10 @@ static inline int bits_of_lanes(const int32_t *lanes, int64_t any)
 #undef MAX_D
 #undef MIN_D
 #undef MASK_I
+#undef WHOLE_F
 #undef MASK_L
 #undef LIST_D
+#undef LIST_I
 #undef WIDE
 #define WIDE(p) ((vd)_mm256_cvtps_pd(_mm_loadu_ps(p))) /* GCC converts two halves */
 /* Halves of four float64 lanes, those in the mask first. */
@@ -417,12 +425,27 @@ static const int32_t CHOSEN[16][8] = {
 #define LIST_D(to, x, mask) \
     STORE_D(to, (vd)_mm256_permutevar8x32_epi32( \
                     (__m256i)(x), _mm256_loadu_si256((const __m256i *)CHOSEN[mask])))
+/* The same of eight lanes of 32 bits, half by half. */
+static const int32_t CHOSEN_OF_4[16][4] = {
+    {0}, {0}, {1}, {0, 1}, {2}, {0, 2}, {1, 2}, {0, 1, 2},
+    {3}, {0, 3}, {1, 3}, {0, 1, 3}, {2, 3}, {0, 2, 3}, {1, 2, 3}, {0, 1, 2, 3}};
+#define LIST_4(to, x, mask) \
+    _mm_storeu_ps((float *)(to), \
+                  _mm_permutevar_ps(x, _mm_loadu_si128((const __m128i *)CHOSEN_OF_4[mask])))
+#define LIST_I(to, x, mask) \
+    do { \
+        __m256 lanes_ = (__m256)(x); \
+        LIST_4(to, _mm256_castps256_ps128(lanes_), (mask) & 15); \
+        LIST_4((to) + __builtin_popcount((mask) & 15), _mm256_extractf128_ps(lanes_, 1), \
+               (mask) >> 4); \
+    } while (0)
 #define FMA_F(a, b, c) ((vf)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
 #define FMA_D(a, b, c) ((vd)_mm256_fmadd_pd((__m256d)(a), (__m256d)(b), (__m256d)(c)))
 #define MAX_F(a, b) ((vf)_mm256_max_ps((__m256)(a), (__m256)(b)))
 #define MIN_F(a, b) ((vf)_mm256_min_ps((__m256)(a), (__m256)(b)))
 #define MAX_D(a, b) ((vd)_mm256_max_pd((__m256d)(a), (__m256d)(b)))
 #define MIN_D(a, b) ((vd)_mm256_min_pd((__m256d)(a), (__m256d)(b)))
+#define WHOLE_F(x) ((vi)_mm256_cvtps_epi32((__m256)(x)))
 #define MASK_I(m) _mm256_movemask_ps((__m256)(m))
 #define MASK_L(m) _mm256_movemask_pd((__m256d)(m))
 
@@ -447,12 +470,16 @@ static const int32_t CHOSEN[16][8] = {
 #undef MAX_D
 #undef MIN_D
 #undef MASK_I
+#undef WHOLE_F
 #undef ABOVE_F
 #undef MASK_L
 #undef LIST_D
+#undef LIST_I
 #undef WIDE
 #define WIDE(p) ((vd)_mm512_cvtps_pd(_mm256_loadu_ps(p)))
 #define LIST_D(to, x, mask) STORE_D(to, (vd)_mm512_maskz_compress_pd((__mmask8)(mask), (__m512d)(x)))
+#define LIST_I(to, x, mask) \
+    STORE_I(to, (vi)_mm512_maskz_compress_epi32((__mmask16)(mask), (__m512i)(x)))
 #define FMA_F(a, b, c) ((vf)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
 #define FMA_D(a, b, c) ((vd)_mm512_fmadd_pd((__m512d)(a), (__m512d)(b), (__m512d)(c)))
 #define MAX_F(a, b) ((vf)_mm512_max_ps((__m512)(a), (__m512)(b)))
@@ -460,6 +487,7 @@ static const int32_t CHOSEN[16][8] = {
 #define MAX_D(a, b) ((vd)_mm512_max_pd((__m512d)(a), (__m512d)(b)))
 #define MIN_D(a, b) ((vd)_mm512_min_pd((__m512d)(a), (__m512d)(b)))
 #define ABOVE_F(a, b) ((int)_mm512_cmp_ps_mask((__m512)(a), (__m512)(b), _CMP_GT_OQ))
+#define WHOLE_F(x) ((vi)_mm512_cvtps_epi32((__m512)(x)))
 #define MASK_I(m) ((int)_mm512_movepi32_mask((__m512i)(m)))
 #define MASK_L(m) ((int)_mm512_movepi64_mask((__m512i)(m)))
 
@@ -870,7 +898,7 @@ static PyObject *rows_add_by_width(PyObject *self, PyObject *args)
                (correct = column(held, o[1], "correct", "?", 1, s->rows, 0)) &&
                histogram(held, tables_, bits, &h);
     if (fine) {
-        UNLOCKED(add_by_width(&h, s->rows, confidence, correct));
+        UNLOCKED(CALL(add_by_width, &h, s->rows, confidence, correct));
     }
     return done(held, s, fine, -1);
 }
@@ -899,6 +927,38 @@ static PyObject *rows_add_by_odds(PyObject *self, PyObject *args)
                histogram(held, tables_, bits, &h);
     if (fine) {
         UNLOCKED(add_by_odds(&h, s->rows, odds, confidence, correct, first, drop));
+    }
+    return done(held, s, fine, -1);
+}
+
+PyDoc_STRVAR(add_by_cell_doc, "add_by_cell(cell, confidence, bits, count, whole, part): count samples "
+                              "by their place in the\ntables.");
+
+static PyObject *rows_add_by_cell(PyObject *self, PyObject *args)
+{
+    HELD_WHILE_CALLED;
+    PyObject *o[2], *tables_[3];
+    const int32_t *cell = NULL;
+    const double *confidence = NULL;
+    int bits;
+    Histogram h;
+    if (!PyArg_ParseTuple(args, "OOiOOO", o, o + 1, &bits, tables_, tables_ + 1, tables_ + 2))
+        return NULL;
+    int fine = column_rows(o[0], s) &&
+               (cell = column(held, o[0], "cell", "il", sizeof(int32_t), s->rows, 0)) &&
+               (confidence = DOUBLES(o[1], "confidence", 0)) && histogram(held, tables_, bits, &h);
+    int64_t bad = 0;
+    for (int64_t i = 0; fine && i < s->rows; i++)
+        bad |= cell[i] | (2 * h.cells - 1 - cell[i]);
+    if (fine && bad < 0) {
+        PyErr_SetString(PyExc_ValueError, "cell must lie inside of the tables");
+        fine = 0;
+    }
+    if (fine) {
+        Py_BEGIN_ALLOW_THREADS
+        for (int64_t i = 0; i < s->rows; i++)
+            add_sample(&h, cell[i], confidence[i]);
+        Py_END_ALLOW_THREADS
     }
     return done(held, s, fine, -1);
 }
@@ -1082,6 +1142,7 @@ static PyMethodDef methods[] = {
     {"tempered", rows_tempered, METH_VARARGS, tempered_doc},
     {"add_by_width", rows_add_by_width, METH_VARARGS, add_by_width_doc},
     {"add_by_odds", rows_add_by_odds, METH_VARARGS, add_by_odds_doc},
+    {"add_by_cell", rows_add_by_cell, METH_VARARGS, add_by_cell_doc},
     {"top", rows_top, METH_VARARGS, top_doc},
     {"add_slab", rows_add_slab, METH_VARARGS, add_slab_doc},
     {"add_by_cluster", rows_add_by_cluster, METH_VARARGS, add_by_cluster_doc},

@@ -1,10 +1,14 @@
 /* Whole-number sums of the rows of a stream by column and cluster: the twin of
    streaming/_clusters.py, which says what the columns are. */
 
+/* A coarse cell is 2^coarse cells, an octave 2^per_octave coarse ones. */
 typedef struct {
-    int64_t coarse, cells, per_octave, first_octave, octaves, clusters;
+    int coarse, per_octave;
+    int64_t cells, first_octave, octaves, clusters;
     double unit, largest;
 } ClusterColumns;
+
+#define MOST_UNITS 1125899906842624.0 /* 2^50: what ROUNDED takes */
 
 static inline int64_t within(int64_t value, int64_t count)
 {
@@ -22,8 +26,8 @@ static void add_by_cluster(const ClusterColumns *c, int64_t rows, const int64_t 
 {
     int64_t counts = 2 * c->cells + 1;
     for (int64_t i = 0; i < rows; i++) {
-        int64_t *of = table + code[i], coarse = cell[i] / c->coarse;
-        int64_t octave = within(coarse / c->per_octave - c->first_octave, c->octaves);
+        int64_t *of = table + code[i], coarse = cell[i] >> c->coarse;
+        int64_t octave = within((coarse >> c->per_octave) - c->first_octave, c->octaves);
         int impossible = isinf(losses[0][i]);
         of[(2 * coarse + (correct[i] != 0)) * c->clusters]++;
         of[(counts - 1) * c->clusters] += impossible;
@@ -44,18 +48,24 @@ typedef struct {
 #define PARSED_LAYOUT(l) \
     &l.coarse, &l.cells, &l.per_octave, &l.first_octave, &l.octaves, &l.clusters, &l.bits, &l.largest
 
+static inline int is_power_of_two(int64_t x) { return x > 0 && !(x & (x - 1)); }
+
 static int cluster_columns(const ClusterLayout *l, ClusterColumns *c)
 {
-    int small = l->coarse > 0 && l->cells > 0 && l->per_octave > 0 && l->octaves > 0 &&
+    int small = is_power_of_two(l->coarse) && l->cells > 0 && is_power_of_two(l->per_octave) &&
+                l->octaves > 0 &&
                 l->clusters > 0 && l->cells < MOST_CLASSES && l->octaves < MOST_CLASSES &&
-                l->clusters < MOST_CLASSES && l->coarse < MOST_CLASSES && l->bits > 0 &&
-                l->bits < 61 && l->first_octave > -MOST_CLASSES;
+                l->clusters < MOST_CLASSES && l->coarse < MOST_CLASSES &&
+                l->per_octave < MOST_CLASSES && l->bits > 0 && l->bits < 61 && l->largest > 0 &&
+                ldexp(l->largest, l->bits) <= MOST_UNITS && l->first_octave > -MOST_CLASSES;
     if (!small) {
-        PyErr_SetString(PyExc_ValueError, "the columns must have sizes above 0");
+        PyErr_SetString(PyExc_ValueError, "the columns must have sizes above 0, and in range");
         return 0;
     }
-    *c = (ClusterColumns){l->coarse,   l->cells, l->per_octave, l->first_octave, l->octaves,
-                          l->clusters, (double)((int64_t)1 << l->bits), l->largest};
+    *c = (ClusterColumns){__builtin_ctzll((unsigned long long)l->coarse),
+                          __builtin_ctzll((unsigned long long)l->per_octave),
+                          l->cells, l->first_octave, l->octaves, l->clusters,
+                          (double)((int64_t)1 << l->bits), l->largest};
     return 1;
 }
 
@@ -91,7 +101,7 @@ static PyObject *rows_add_by_cluster(PyObject *self, PyObject *args)
                (losses[2] = DOUBLES(o[6], "entropy", 0)) &&
                (table = cluster_table(held, table_, &c)) &&
                all_below(code, s->rows, c.clusters, "code") &&
-               all_below(cell, s->rows, c.cells * c.coarse, "cell");
+               all_below(cell, s->rows, c.cells << c.coarse, "cell");
     if (fine) {
         UNLOCKED(add_by_cluster(&c, s->rows, code, cell, correct, confidence, losses, table));
     }

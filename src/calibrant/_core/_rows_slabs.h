@@ -2,6 +2,7 @@
    a block of rows adds is what the functions called here add; its columns never leave the cache. */
 
 #define BLOCK_ROWS 512
+#define SQUEEZED (BLOCK_ROWS + 16) /* floats from class to class: not a power of two */
 #define LARGE_LOSS 32.0 /* squares from here on do not fit into exact_sum */
 
 enum { OF_LOSS, OF_BRIER, OF_ENTROPY, LOSSES };
@@ -10,8 +11,8 @@ enum { IMPOSSIBLE = 4 * LOSSES, LARGE, SLAB_SUMS }; /* after two words of each s
 typedef struct {
     Table classes;
     Histogram width;
-    double *odds, *confidence, *large;
-    uint8_t *correct;
+    double *confidence, *large;
+    int32_t *cell;
     int64_t *sums;
     int64_t ignored, rows; /* rows: that were added so far */
     int ignores;
@@ -21,26 +22,13 @@ typedef struct {
     int drop;
 } Slab;
 
+/* A block is a number of whole vectors: one that is written past the last label still fits. */
 typedef struct {
-    int64_t kept[BLOCK_ROWS], labels[BLOCK_ROWS], predicted[BLOCK_ROWS], cell[BLOCK_ROWS];
-    int64_t code[BLOCK_ROWS];
-    double losses[LOSSES][BLOCK_ROWS], label_prob[BLOCK_ROWS], squares[BLOCK_ROWS];
+    int64_t kept[BLOCK_ROWS], labels[BLOCK_ROWS], predicted[BLOCK_ROWS];
+    uint16_t masks[BLOCK_ROWS / 16];
+    uint8_t correct[BLOCK_ROWS];
+    double losses[LOSSES][BLOCK_ROWS], label_prob[BLOCK_ROWS], odds[BLOCK_ROWS];
 } BlockRoom;
-
-/* Rows whose label counts, and their labels; -1 where one is not a class. */
-static int64_t kept_rows(const Slab *slab, int64_t classes, const int64_t *labels, int64_t count,
-                         BlockRoom *room)
-{
-    int64_t found = 0, bad = 0;
-    for (int64_t i = 0; i < count; i++) {
-        int kept = !(slab->ignores && labels[i] == slab->ignored);
-        room->kept[found] = i;
-        room->labels[found] = labels[i];
-        bad |= kept ? labels[i] | (classes - 1 - labels[i]) : 0;
-        found += kept;
-    }
-    return bad < 0 ? -1 : found;
-}
 
 #define GATHER(type) \
     for (int64_t k = 0; k < s->classes; k++) \
@@ -66,10 +54,27 @@ static Scores gathered(const Scores *s, const int64_t *kept, int64_t count, void
     return some;
 }
 
-/* Sums of losses and of their squares. Large losses are listed, impossible labels counted. */
-static void add_losses(Slab *slab, BlockRoom *room, int64_t rows)
+/* The rows in the masks, class by class. */
+static Scores squeezed(const Scores *s, BlockRoom *room, int64_t count)
 {
-    double *loss = room->losses[OF_LOSS];
+    int64_t found = 0;
+    if (s->type == FLOAT && s->row_step == sizeof(float)) {
+        Scores some = *s;
+        CALL(squeeze, s, room->masks, s->room, SQUEEZED);
+        some.data = s->room;
+        some.rows = count;
+        some.class_step = SQUEEZED * sizeof(float);
+        return some;
+    }
+    for (int64_t i = 0; i < s->rows; i++)
+        if (room->masks[i / 16] >> i % 16 & 1)
+            room->kept[found++] = i;
+    return gathered(s, room->kept, count, s->room);
+}
+
+/* Large losses are listed, impossible labels counted; both then count as 0. */
+static void take_large(Slab *slab, double *loss, int64_t rows)
+{
     for (int64_t i = 0; i < rows; i++)
         if (loss[i] >= LARGE_LOSS) {
             slab->sums[IMPOSSIBLE] += isinf(loss[i]) != 0;
@@ -77,44 +82,61 @@ static void add_losses(Slab *slab, BlockRoom *room, int64_t rows)
                 slab->large[slab->sums[LARGE]++] = loss[i];
             loss[i] = 0;
         }
-    for (int of = 0; of < LOSSES; of++) {
-        const double *values = room->losses[of];
-        for (int64_t i = 0; i < rows; i++)
-            room->squares[i] = values[i] * values[i];
-        CALL(exact_sum, values, rows, slab->sums + 4 * of);
-        CALL(exact_sum, room->squares, rows, slab->sums + 4 * of + 2);
-    }
 }
 
-static void add_to_cluster(const Slab *slab, BlockRoom *room, const Columns *c, int64_t rows)
+/* The same sums as add_by_cluster has, of rows that are all of one cluster. */
+static void add_to_cluster(const Slab *slab, const BlockRoom *room, const int32_t *cell,
+                           const double *confidence, int64_t rows)
 {
+    const ClusterColumns *c = &slab->clusters;
     const double *const losses[] = {room->losses[0], room->losses[1], room->losses[2]};
+    int64_t counts = 2 * c->cells + 1, sums[4] = {0}, *of = slab->by_cluster + slab->code;
     for (int64_t i = 0; i < rows; i++) {
-        room->cell[i] = odds_cell(c->odds[i], slab->first, slab->drop,
-                                  slab->clusters.cells * slab->clusters.coarse);
-        room->code[i] = slab->code;
+        int64_t coarse = cell[i] >> (c->coarse + 1);
+        int64_t octave = within((coarse >> c->per_octave) - c->first_octave, c->octaves);
+        of[(2 * coarse + (cell[i] & 1)) * c->clusters]++;
+        of[(counts + octave) * c->clusters] += in_units(confidence[i], c);
     }
-    add_by_cluster(&slab->clusters, rows, room->code, room->cell, c->correct, c->confidence, losses,
-                   slab->by_cluster);
+    CALL(sum_units, losses, rows, c->unit, c->largest, sums);
+    of[(counts - 1) * c->clusters] += sums[3];
+    for (int k = 0; k < 3; k++)
+        of[(counts + c->octaves + k) * c->clusters] += sums[k];
 }
 
 /* Whether all rows of the block were good. */
 static int add_block(Slab *slab, const Scores *s, const int64_t *labels, BlockRoom *room)
 {
-    int64_t at = slab->rows;
-    Columns c = {room->predicted,          slab->correct + at,  slab->odds + at,
-                 slab->confidence + at,    room->losses[OF_LOSS], room->label_prob,
-                 room->losses[OF_BRIER], room->losses[OF_ENTROPY]};
+    double *confidence = slab->confidence + slab->rows, *loss = room->losses[OF_LOSS];
+    int32_t *cell = slab->cell + slab->rows;
+    Columns c = {room->predicted, room->correct,    room->odds,
+                 confidence,      loss,             room->label_prob,
+                 room->losses[OF_BRIER],            room->losses[OF_ENTROPY]};
     if (sweep_logits(s, labels, &c, &slab->classes) >= 0)
         return 0;
-    for (int64_t i = 0; i < s->rows; i++)
-        c.label_log_prob[i] = -c.label_log_prob[i];
-    add_by_width(&slab->width, s->rows, c.confidence, c.correct);
+    int large = CALL(to_losses, loss, s->rows, LARGE_LOSS);
+    CALL(add_by_width, &slab->width, s->rows, confidence, room->correct);
+    CALL(odds_cells, room->odds, room->correct, s->rows, slab->first, slab->drop,
+         slab->clusters.cells << slab->clusters.coarse, cell);
     if (slab->by_cluster)
-        add_to_cluster(slab, room, &c, s->rows);
-    add_losses(slab, room, s->rows);
+        add_to_cluster(slab, room, cell, confidence, s->rows);
+    if (large)
+        take_large(slab, loss, s->rows);
+    for (int of = 0; of < LOSSES; of++)
+        CALL(sum_squares, room->losses[of], s->rows, slab->sums + 4 * of);
     slab->rows += s->rows;
     return 1;
+}
+
+/* How many labels of a block count, or -1 where one is not a class. */
+static int64_t kept_rows(const Slab *slab, int64_t classes, const int64_t *labels, int64_t count,
+                         BlockRoom *room)
+{
+    int64_t bad = 0;
+    if (slab->ignores)
+        return CALL(kept_labels, labels, count, classes, slab->ignored, room->labels, room->masks);
+    for (int64_t i = 0; i < count; i++)
+        bad |= labels[i] | (classes - 1 - labels[i]);
+    return bad < 0 ? -1 : count;
 }
 
 /* Rows added, or -1 where one is bad, and the sums then mean nothing. */
@@ -128,9 +150,10 @@ static int64_t add_slab(Slab *slab, const Scores *s, const int64_t *labels)
         int64_t kept = kept_rows(slab, s->classes, labels + start, block.rows, &room);
         if (kept < 0)
             return -1;
-        if (kept < block.rows)
-            block = gathered(&block, room.kept, kept, s->room);
-        if (kept && !add_block(slab, &block, room.labels, &room))
+        int some = kept < block.rows;
+        if (some)
+            block = squeezed(&block, &room, kept);
+        if (kept && !add_block(slab, &block, some ? room.labels : labels + start, &room))
             return -1;
     }
     return slab->rows;
@@ -138,21 +161,21 @@ static int64_t add_slab(Slab *slab, const Scores *s, const int64_t *labels)
 
 PyDoc_STRVAR(add_slab_doc,
              "add_slab(scores, labels, ignored, ignores, bins, count, units, hits, bits, *width, "
-             "sums, odds,\nconfidence, correct, large, first, drop, layout, code, table): add logits "
-             "of few classes to\nthe tables and sums of a stream; rows added, or -1 where one is bad.");
+             "sums, cell,\nconfidence, large, first, drop, layout, code, table): add logits of few "
+             "classes to the tables\nand sums of a stream; rows added, or -1 where one is bad.");
 
 static PyObject *rows_add_slab(PyObject *self, PyObject *args)
 {
     HELD_WHILE_CALLED;
-    PyObject *matrix_, *labels_, *classes_[3], *width_[3], *o[5], *table_;
+    PyObject *matrix_, *labels_, *classes_[3], *width_[3], *o[4], *table_;
     const int64_t *labels = NULL;
     long long ignored, bins, code;
     int bits, first;
     Slab slab = {.rows = 0};
     ClusterLayout layout;
-    if (!PyArg_ParseTuple(args, "OOLpLOOOiOOOOOOOOii(" CLUSTER_LAYOUT ")LO", &matrix_, &labels_,
+    if (!PyArg_ParseTuple(args, "OOLpLOOOiOOOOOOOii(" CLUSTER_LAYOUT ")LO", &matrix_, &labels_,
                           &ignored, &slab.ignores, &bins, classes_, classes_ + 1, classes_ + 2,
-                          &bits, width_, width_ + 1, width_ + 2, o, o + 1, o + 2, o + 3, o + 4,
+                          &bits, width_, width_ + 1, width_ + 2, o, o + 1, o + 2, o + 3,
                           &first, &slab.drop, PARSED_LAYOUT(layout), &code, &table_))
         return NULL;
     slab.ignored = ignored, slab.first = first, slab.code = code;
@@ -162,14 +185,14 @@ static PyObject *rows_add_slab(PyObject *self, PyObject *args)
                tables(held, classes_, s, bins, &slab.classes) &&
                histogram(held, width_, bits, &slab.width) &&
                (slab.sums = WHOLE(o[0], "sums", SLAB_SUMS, 1)) &&
-               (slab.odds = DOUBLES(o[1], "odds", 1)) &&
+               (slab.cell = column(held, o[1], "cell", "il", sizeof(int32_t), s->rows, 1)) &&
                (slab.confidence = DOUBLES(o[2], "confidence", 1)) &&
-               (slab.correct = column(held, o[3], "correct", "?", 1, s->rows, 1)) &&
-               (slab.large = DOUBLES(o[4], "large", 1));
+               (slab.large = DOUBLES(o[3], "large", 1));
     if (fine && table_ != Py_None)
         fine = (slab.by_cluster = cluster_table(held, table_, &slab.clusters)) != NULL;
     if (fine && (s->classes > NARROW || s->rows > MOST_CLASSES / 8 || slab.drop < 0 ||
-                 slab.drop > 31 || code < 0 || code >= slab.clusters.clusters)) {
+                 slab.drop > 31 || code < 0 || code >= slab.clusters.clusters ||
+                 slab.clusters.cells << slab.clusters.coarse > INT32_MAX / 2)) {
         PyErr_SetString(PyExc_ValueError, "a slab must have few classes, and sizes in range");
         fine = 0;
     }

@@ -86,12 +86,14 @@ def over_chunks(
     threads: int | None = None,
     light: int = 1,
     step: int | None = None,
+    shared: bool = False,
 ) -> list[Result]:
     """Run ``work`` on interleaved chunks of rows, one call per core; return each call's result.
 
     NumPy frees the interpreter lock inside its loops, so threads share the cores without copies.
     Work that is ``light`` times faster per element than NumPy's needs as many times more elements
     before threads pay. ``step`` is the number of rows of a chunk, where it is not up to the cache.
+    ``shared`` chunks go to whichever thread is free, where it does not matter who has which.
     """
     slices = list(row_slices(num_rows, num_columns, step))
     if len(slices) <= 1 or num_rows * num_columns < light * PARALLEL_ELEMENTS:
@@ -99,6 +101,8 @@ def over_chunks(
     workers = min(threads or num_threads(), len(slices))
     if workers <= 1:
         return [work(iter(slices))]
+    if shared:
+        return _at_once([partial(work, iter(slices))] * workers)  # "next" is one step of Python
     return _at_once([partial(work, iter(slices[first::workers])) for first in range(workers)])
 
 

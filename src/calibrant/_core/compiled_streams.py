@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant._core.arrays import Bool, Float, Float64, Int
 from calibrant._core.compiled_sweeps import ClassTables, dense
 
 # Count, and whole and fractional words of the sum of confidence, of each cell.
 CellTables = tuple[Int, Int, Int]
+# Where samples are counted in them.
+Places = NDArray[np.int32]
 # Longer columns are summed in parts.
 MOST_ROWS = 1 << 26
 
@@ -35,6 +38,11 @@ def add_by_odds(
     rows.add_by_odds(*map(np.ascontiguousarray, columns), *cells, *into)
 
 
+def add_by_cell(rows: Any, columns: tuple[Places, Float64], bits: int, into: CellTables) -> None:
+    """Count samples, given their places in the tables and confidences."""
+    rows.add_by_cell(*columns, bits, *into)
+
+
 def add_by_cluster(
     rows: Any, code: Int, columns: Sequence[Any], layout: tuple[float, ...], table: Int
 ) -> None:
@@ -54,14 +62,15 @@ class SlabSums:
 
     ``losses`` and ``squares`` are sums of negative log-likelihood, Brier score and entropy, and of
     their squares, in units of 2^-52; ``large`` are negative log-likelihoods that are not in them,
-    ``impossible`` is the number of infinite ones. The columns are those of the histogram of odds.
+    ``impossible`` is the number of infinite ones. The columns are those of ``add_by_cell``, for the
+    histogram of odds.
     """
 
     losses: list[int]
     squares: list[int]
     large: Float64
     impossible: int
-    columns: tuple[Float64, Float64, Bool]
+    columns: tuple[Places, Float64]
 
 
 def add_slab(
@@ -81,8 +90,8 @@ def add_slab(
     """
     bins, classes, width = tables
     first, drop, bits = cells
-    odds, confidence, large = np.empty((3, len(labels)))
-    correct = np.empty(len(labels), dtype=np.bool_)
+    confidence, large = np.empty((2, len(labels)))
+    cell = np.empty(len(labels), dtype=np.int32)
     sums = np.zeros(14, dtype=np.int64)
     count = rows.add_slab(
         dense(scores),
@@ -93,7 +102,7 @@ def add_slab(
         *(classes.count, classes.units, classes.hits),
         bits,
         *width,
-        *(sums, odds, confidence, correct, large),
+        *(sums, cell, confidence, large),
         first,
         drop,
         *clusters,
@@ -101,7 +110,7 @@ def add_slab(
     if count < 0:
         return None
     exact = [(high << 26) + low for high, low in sums[:12].reshape(-1, 2).tolist()]
-    columns = odds[:count], confidence[:count], correct[:count]
+    columns = cell[:count], confidence[:count]
     return SlabSums(exact[::2], exact[1::2], large[: sums[13]], int(sums[12]), columns)
 
 

@@ -117,7 +117,8 @@ class Accumulator:
         # A thread works through slabs small enough that all their columns stay in the cache. What
         # the checks have already swept is not swept again.
         size, cost = predictions.num_samples, max(self.num_classes, ROW_COST)
-        for counts in over_chunks(work, size, cost, step=size if predictions.swept else None):
+        step = size if predictions.swept else None
+        for counts in over_chunks(work, size, cost, step=step, shared=True):
             self._counts.add(counts)
         self.kernels.add(kernels())
 
@@ -142,7 +143,8 @@ class Accumulator:
         if self.num_samples:
             self._check_clusters(clustered=True)
         try:
-            found = over_chunks(work, truth.size, max(self.num_classes, ROW_COST))
+            cost = max(self.num_classes, ROW_COST)
+            found = over_chunks(work, truth.size, cost, shared=True)
         except InputError:
             return False
         if not any(counts.classwise.num_rows for counts in found):

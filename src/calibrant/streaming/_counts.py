@@ -95,6 +95,8 @@ class Counts:
         self.ranking: list[tuple[Int, Bool, Float64, Float64]] = []
         # The same for the compiled kernels: odds, confidence, correctness.
         self.unranked: list[tuple[Float64, Float64, Bool]] = []
+        # The same of slabs, whose cells are known: cell and correctness in one number, confidence.
+        self.placed: list[tuple[compiled_streams.Places, Float64]] = []
         self.totals: dict[str, int] = dict.fromkeys(MEANS, 0)
         self.squares: dict[str, int] = dict.fromkeys(MEANS, 0)
         self.impossible = 0  # labels of probability 0: the NLL is then infinite
@@ -126,7 +128,7 @@ class Counts:
         )
         if found is None:
             return False
-        self.unranked.append(found.columns)
+        self.placed.append(found.columns)
         classwise.add_tables(classes, len(found.columns[0]))
         self.impossible += found.impossible
         for name, loss, square in zip(MEANS, found.losses, found.squares, strict=True):
@@ -183,6 +185,9 @@ class Counts:
         for columns in other.unranked:
             place = _FIRST_CELL, _CELL_SHIFT, 2 * HALF_BITS
             compiled_streams.add_by_odds(compiled_rows(), columns, place, self.cells.tables)
+        for placed in other.placed:
+            tables, bits = self.cells.tables, 2 * HALF_BITS
+            compiled_streams.add_by_cell(compiled_rows(), placed, bits, tables)
         if other.clustered:
             self.clusters = self.clusters or ClusterSums()
             self.clusters.add_rows(other.clustered)

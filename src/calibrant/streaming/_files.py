@@ -7,7 +7,7 @@ worker read what, nor on the order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,40 +88,75 @@ class FileTotals:
 def measure_chunk(files: Sequence[str], plan: FilePlan) -> tuple[Part, States]:
     """Read some files; what a worker does. A bad file is named, and counts for nothing."""
     part, found = Part(), Merged()
-    for file in files:
-        more, accumulators = measure_file(file, plan)
+    for more, accumulators in measure_files(files, plan):
         part += more
         found.add(accumulators)
     return part, found.states()
 
 
-def measure_file(
-    file: str, plan: FilePlan, progress: Callable[[int], None] | None = None
-) -> tuple[Part, dict[str, Accumulator]]:
-    """Read one file; ``progress`` is called with the rows of each batch."""
-    try:
-        shards = ParquetShards.open([file], may_be_empty=True)
-        plan.check(shards)
-        found = _accumulated(shards, plan, progress)
-    except (InputError, OSError) as error:
-        return Part(bad={file: " ".join(str(error).split())}), {}
-    return Part(files=1, rows=sum(each.num_samples for each in found.values())), found
+@dataclass(frozen=True)
+class FilePiece:
+    """A batch of a file, or its end: ``bad`` then says what is wrong with the file, if anything."""
+
+    place: int
+    batch: Predictions | None = None
+    bad: str | None = None
 
 
-def _accumulated(
-    shards: ParquetShards, plan: FilePlan, progress: Callable[[int], None] | None
-) -> dict[str, Accumulator]:
+def measure_files(
+    files: Sequence[str], plan: FilePlan, progress: Callable[[int], None] | None = None
+) -> Iterator[tuple[Part, dict[str, Accumulator]]]:
+    """What came of each file; ``progress`` is called with the rows of each batch.
+
+    A batch is read while the one before it is added up, be it of the same file or not.
+    """
+    refused: dict[int, str] = {}
     found: dict[str, Accumulator] = {}
-    for batch in one_ahead(shards.batches()):
-        assert isinstance(batch, Predictions)  # files without labels were refused
-        for name, part in _by_group(batch, plan.by):
-            if name not in found:
-                _check_groups(len(found))
-                found[name] = Accumulator(batch.num_classes, bins=plan.bins)
-            found[name].update(part)
-        if progress:
-            progress(batch.num_samples)
-    return found
+    for piece in one_ahead(_pieces(files, plan, refused)):
+        if piece.batch is None:
+            reason = refused.get(piece.place, piece.bad)
+            if reason is None:
+                yield Part(files=1, rows=sum(each.num_samples for each in found.values())), found
+            else:
+                yield Part(bad={files[piece.place]: reason}), {}
+            found = {}
+        elif piece.place not in refused:
+            try:
+                _add_batch(found, piece.batch, plan)
+            except (InputError, OSError) as error:
+                refused[piece.place] = _one_line(error)
+            else:
+                if progress:
+                    progress(piece.batch.num_samples)
+
+
+def _pieces(files: Sequence[str], plan: FilePlan, refused: Container[int]) -> Iterator[FilePiece]:
+    """All batches of all files, each file followed by its end; no more of those ``refused``."""
+    for place, file in enumerate(files):
+        bad = None
+        try:
+            shards = ParquetShards.open([file], may_be_empty=True)
+            plan.check(shards)
+            for batch in shards.batches():
+                assert isinstance(batch, Predictions)  # files without labels were refused
+                yield FilePiece(place, batch)
+                if place in refused:
+                    break
+        except (InputError, OSError) as error:
+            bad = _one_line(error)
+        yield FilePiece(place, bad=bad)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _add_batch(found: dict[str, Accumulator], batch: Predictions, plan: FilePlan) -> None:
+    for name, part in _by_group(batch, plan.by):
+        if name not in found:
+            _check_groups(len(found))
+            found[name] = Accumulator(batch.num_classes, bins=plan.bins)
+        found[name].update(part)
 
 
 def _by_group(batch: Predictions, by: str | None) -> Iterator[tuple[str, Predictions]]:
@@ -267,8 +302,7 @@ def in_this_process(
         if progress:
             progress(done, rows)
 
-    for file in good:
-        more, accumulators = measure_file(file, plan, advance)
+    for more, accumulators in measure_files(good, plan, advance):
         if more.bad and not skip_bad:
             raise bad_file(more.bad)
         part += more
