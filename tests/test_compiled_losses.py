@@ -27,8 +27,8 @@ from tests.test_all_losses import (
 
 pytestmark = pytest.mark.skipif(compiled_rows() is None, reason="needs the compiled extension")
 every = pytest.mark.parametrize(("name", "options"), CONFIGURATIONS, ids=IDS)
-# What PyTorch computes as fast, or what has no curve of columns.
-IN_PYTORCH = {"cross_entropy", "logit_norm", "mdca"}
+# What PyTorch computes as fast.
+IN_PYTORCH = {"cross_entropy", "logit_norm"}
 CURVES = [
     (name, options)
     for name, options in CONFIGURATIONS
@@ -43,7 +43,7 @@ CURVES = [
 def in_pytorch() -> Iterator[None]:
     """Without the kernels."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_compiled, "serves", lambda _curve, _batch: False)
+        patch.setattr(_compiled, "serves", lambda _batch, _given=None: False)
         yield
 
 
@@ -122,8 +122,8 @@ def _refusing_reference(monkeypatch: pytest.MonkeyPatch) -> Any:
     """``serves``, and no other way left."""
     serves = _compiled.serves
 
-    def only(curve: Any, given: Any) -> bool:
-        assert serves(curve, given)
+    def only(batch: Any, given: Any = None) -> bool:
+        assert serves(batch, given)
         monkeypatch.setattr(torch.nn.functional, "cross_entropy", None)
         monkeypatch.setattr(Tensor, "softmax", None)
         return True
@@ -142,6 +142,22 @@ def test_whatever_the_number_of_threads(
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         parts = with_gradient(name, options, z, y)
         assert all(torch.equal(a, b) for a, b in zip(parts, whole, strict=True))
+
+
+def test_class_sums_of_several_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The probabilities of the classes are added up slice by slice, the same in any thread."""
+    z, y = batch((50, 7), seed=3)
+    y[[1, 20, 49]] = -1
+    with in_pytorch():
+        want = with_gradient("mdca", {}, z, y, ignore_index=-1)
+    monkeypatch.setattr(_compiled, "PARALLEL_ELEMENTS", 1)
+    monkeypatch.setattr(_compiled, "ROWS_OF_SUM", 16)
+    found = []
+    for threads in (1, 2, 3):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        found.append(with_gradient("mdca", {}, z, y, ignore_index=-1))
+        assert all(torch.equal(a, b) for a, b in zip(found[-1], found[0], strict=True))
+    torch.testing.assert_close(found[0], want, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize(("name", "options"), CURVES)
@@ -250,6 +266,37 @@ def test_gradients_check_their_block() -> None:
             bad[column, 2] = wrong
             with pytest.raises(ValueError, match="classes"):
                 kernels.loss_gradient(z, y, bad, 0, 0.0, by, np.empty_like(z))
+
+
+def test_kernels_of_classes_check_what_they_get() -> None:
+    kernels: Any = compiled_rows()
+    z, y = np.zeros((4, 3), np.float32), np.array([0, 1, 2, 0])
+    rows, sums, by = np.zeros((2, 4)), np.zeros(4), np.ones((), np.float32)
+    assert kernels.class_gaps(z, rows, sums, y, None) == -1
+    kernels.class_gap_gradient(z, rows, sums, by, np.empty_like(z))
+    for wrong in (z.astype(np.float16), z[:3], z.T):
+        with pytest.raises(ValueError, match="must be"):
+            kernels.class_gaps(wrong, rows, sums, y, None)
+    for place, name, others in (
+        (1, "rows", (rows[:, :3], rows[:1], rows.astype(np.float32))),
+        (2, "classes", (sums[:3], np.zeros(4, np.float32))),
+        (3, "labels", (None, y[:3], y + 1)),
+        (4, "valid", (y, np.ones(3, bool))),
+    ):
+        for wrong in others:
+            given: list[Any] = [z, rows, sums, y, None]
+            given[place] = wrong
+            with pytest.raises(ValueError, match=name):
+                kernels.class_gaps(*given)
+    with pytest.raises(ValueError, match="by_value"):
+        kernels.class_gap_gradient(z, rows, sums, np.ones(()), np.empty_like(z))
+    with pytest.raises(ValueError, match="out"):
+        kernels.class_gap_gradient(z, rows, sums, by, np.empty((4, 2), np.float32))
+    for classes in (4, 2, -1, -2, 1 << 62):
+        with pytest.raises(ValueError, match="classes"):
+            kernels.class_slopes(classes, sums, by.copy())
+    with pytest.raises(ValueError, match="out"):
+        kernels.class_slopes(3, sums, np.ones(2, np.float32))
 
 
 @every

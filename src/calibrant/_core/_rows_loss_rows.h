@@ -121,11 +121,9 @@ INLINE int64_t KIND(rival)(const KIND(Vectors) *v, REAL own)
     return found > LOWEST_R ? KIND(place_of)(v, found) : -1;
 }
 
-/* The sums of a row to their columns; 0 if a logit is not finite. */
-INLINE int KIND(loss_row)(const KIND(Vectors) *v, const LossRows *l, int64_t i)
+/* The largest logit of a row; 0 if one is not finite. */
+INLINE int KIND(largest)(const KIND(Vectors) *v, REAL *top)
 {
-    double *to = l->block.at + i;
-    int64_t step = l->block.step, label = l->labels[i], rival = -1;
     VR most = SPLAT_R(LOWEST_R), zero = SPLAT_R(0);
     OVER_VECTORS(v, {
         VR x = LOAD_R(v->z + k);
@@ -133,9 +131,18 @@ INLINE int KIND(loss_row)(const KIND(Vectors) *v, const LossRows *l, int64_t i)
         most = MAX_R(x, most);
         zero += x * SPLAT_R(0); /* NaN from NaN and infinities */
     });
-    if (EQUAL_R(zero, SPLAT_R(0)) != (1 << WR) - 1)
+    *top = KIND(top_lane)(most);
+    return EQUAL_R(zero, SPLAT_R(0)) == (1 << WR) - 1;
+}
+
+/* The sums of a row to their columns; 0 if a logit is not finite. */
+INLINE int KIND(loss_row)(const KIND(Vectors) *v, const LossRows *l, int64_t i)
+{
+    double *to = l->block.at + i;
+    int64_t step = l->block.step, label = l->labels[i], rival = -1;
+    REAL top;
+    if (!KIND(largest)(v, &top))
         return 0;
-    REAL top = KIND(top_lane)(most);
     int64_t predicted = KIND(place_of)(v, top);
     if (l->wanted & RIVALS)
         rival = KIND(rival)(v, v->z[label]);
@@ -240,6 +247,67 @@ FUNCTION void KIND(loss_gradient)(const Scores *s, const LossRows *l, const Loss
             KIND(ramp_gradient)(z, s->classes, (REAL)l->margin, at, l->block.step, by, out);
         else
             KIND(probability_gradient)(z, s->classes, l->labels[i], at, l->block.step, by, out);
+    }
+}
+
+/* --- the penalty of all classes: no curve of columns, its slopes are per class ----------------- */
+
+/* exp(z - top) of a row to x, and their sum, or with slopes e of the classes that weighted by these.
+   Both arrays have room for a whole vector. */
+INLINE double KIND(row_odds)(const KIND(Vectors) *v, REAL top, const REAL *e, REAL *x)
+{
+    VR sum = SPLAT_R(0);
+    OVER_VECTORS(v, {
+        VR odds = EXP_R(LOAD_R(v->z + k) - SPLAT_R(top));
+        STORE_R(x + k, odds); /* some a second time */
+        sum += e ? KEPT(odds * LOAD_R(e + k)) : KEPT(odds);
+    });
+    return KIND(sum_lanes)(sum);
+}
+
+/* Add the probabilities of each class, minus how often it is the label. */
+FUNCTION int64_t KIND(class_gaps)(const Scores *s, const ClassGaps *c)
+{
+    int64_t classes = s->classes;
+    double *restrict gaps = c->classes;
+    REAL part[WR], top, *restrict x = s->room;
+    for (int64_t i = 0; i < s->rows; i++) {
+        const REAL *z = (const REAL *)(s->data + i * s->row_step);
+        KIND(Vectors) v = KIND(vectors_of)(z, classes, part);
+        if (!KIND(largest)(&v, &top))
+            return i;
+        int counts = !c->valid || c->valid[i];
+        double share = counts ? 1 / KIND(row_odds)(&v, top, NULL, x) : 0;
+        c->top[i] = (double)top;
+        c->share[i] = share;
+        if (!counts)
+            continue;
+        for (int64_t k = 0; k < classes; k++)
+            gaps[k] += share * (double)x[k];
+        gaps[c->labels[i]]--;
+        gaps[classes]++;
+    }
+    return -1;
+}
+
+/* p (e - the mean of e under p) for each class, with the slopes e of the classes. */
+FUNCTION void KIND(class_gap_gradient)(const Scores *s, const ClassGaps *c, const LossGradient *g)
+{
+    int64_t classes = s->classes;
+    REAL part[WR], *x = s->room, *e = x + padded_to(classes, RUN);
+    for (int64_t k = 0; k < classes; k++)
+        e[k] = (REAL)c->classes[k];
+    for (int64_t i = 0; i < s->rows; i++) {
+        const REAL *z = (const REAL *)(s->data + i * s->row_step);
+        REAL *restrict out = (REAL *)(g->out + i * g->out_step);
+        double by = (double)*(const REAL *)(g->by_value + i * g->by_value_step);
+        KIND(Vectors) v = KIND(vectors_of)(z, classes, part);
+        for (int64_t k = 0; k < classes; k += 64 / (int64_t)sizeof *out)
+            __builtin_prefetch(out + k, 1); /* fetched while the exponentials are computed */
+        REAL mean = (REAL)(c->share[i] * KIND(row_odds)(&v, (REAL)c->top[i], e, x));
+        REAL share = (REAL)(by * c->share[i]);
+        for (int64_t k = 0; k < classes; k++)
+            out[k] = share * x[k] * (e[k] - mean);
     }
 }
 

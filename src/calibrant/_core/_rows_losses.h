@@ -52,6 +52,14 @@ typedef struct {
     char *out;
     int64_t by_value_step, out_step; /* from row to row, in bytes */
 } LossGradient;
+
+/* Of the penalty of all classes. */
+typedef struct {
+    const int64_t *labels;
+    const uint8_t *valid; /* which rows count; NULL for all */
+    double *classes;      /* a number for each class, and behind them how many rows count */
+    double *top, *share;  /* of each row: its largest logit and its probability; 0 if not counted */
+} ClassGaps;
 #endif
 
 /* exp(x) for x <= 0, to 0 where that is no normal number. */
@@ -155,4 +163,17 @@ FUNCTION void NAME(loss_gradient)(const Scores *s, const LossRows *l, const Loss
         NAME(loss_gradient_double)(s, l, g);
     else
         NAME(loss_gradient_float)(s, l, g);
+}
+
+FUNCTION int64_t NAME(class_gaps)(const Scores *s, const ClassGaps *c)
+{
+    return s->type == DOUBLE ? NAME(class_gaps_double)(s, c) : NAME(class_gaps_float)(s, c);
+}
+
+FUNCTION void NAME(class_gap_gradient)(const Scores *s, const ClassGaps *c, const LossGradient *g)
+{
+    if (s->type == DOUBLE)
+        NAME(class_gap_gradient_double)(s, c, g);
+    else
+        NAME(class_gap_gradient_float)(s, c, g);
 }

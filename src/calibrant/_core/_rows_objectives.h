@@ -26,16 +26,22 @@ static int block_of(Held *held, PyObject *object, int64_t rows, Block *b)
     return b->at != NULL;
 }
 
-static int loss_rows(Held *held, PyObject **given, Scores *s, LossRows *l)
+/* Dense rows of logits, with room for `extra` bytes per class. */
+static int loss_logits(Held *held, PyObject *object, Scores *s, size_t extra)
 {
-    if (!matrix(held, given[0], s, 0))
+    if (!matrix(held, object, s, extra))
         return 0;
     Py_ssize_t size = s->type == DOUBLE ? sizeof(double) : sizeof(float);
     if (s->type == HALF || s->class_step != size) {
         PyErr_SetString(PyExc_ValueError, "logits must be dense rows of float32 or float64");
         return 0;
     }
-    return (given[1] != Py_None || missing_labels()) &&
+    return 1;
+}
+
+static int loss_rows(Held *held, PyObject **given, Scores *s, LossRows *l)
+{
+    return loss_logits(held, given[0], s, 0) && (given[1] != Py_None || missing_labels()) &&
            label_column(held, given[1], s, &l->labels) &&
            block_of(held, given[2], s->rows, &l->block);
 }
@@ -71,6 +77,18 @@ static int by_value(Held *held, PyObject *object, const char *type, int64_t rows
     return 1;
 }
 
+static int gradient_to(Held *held, PyObject *by_value_, PyObject *out, const Scores *s,
+                       LossGradient *g)
+{
+    const char *type = s->type == DOUBLE ? "d" : "f";
+    int64_t step = 0;
+    if (!by_value(held, by_value_, type, s->rows, g) ||
+        !(g->out = dense_rows(held, out, "out", type, s->rows, s->classes, &step, 1)))
+        return 0;
+    g->out_step = step * (*type == 'd' ? (int64_t)sizeof(double) : (int64_t)sizeof(float));
+    return 1;
+}
+
 PyDoc_STRVAR(loss_gradient_doc,
              "loss_gradient(logits, labels, block, wanted, margin, by_value, out): the gradient by\n"
              "the logits from the slopes in the block.");
@@ -81,15 +99,10 @@ static PyObject *rows_loss_gradient(PyObject *self, PyObject *args)
     PyObject *o[3], *by_value_, *out_;
     LossRows l = {0};
     LossGradient g = {0};
-    int64_t step = 0;
     if (!PyArg_ParseTuple(args, "OOOidOO", o, o + 1, o + 2, &l.wanted, &l.margin, &by_value_, &out_))
         return NULL;
     int fine = loss_rows(held, o, s, &l) && classes_in_range(&l, s);
-    const char *type = s->type == DOUBLE ? "d" : "f";
-    fine = fine && by_value(held, by_value_, type, s->rows, &g) &&
-           (g.out = dense_rows(held, out_, "out", type, s->rows, s->classes, &step, 1)) != NULL;
-    if (fine) {
-        g.out_step = step * (*type == 'd' ? (int64_t)sizeof(double) : (int64_t)sizeof(float));
+    if (fine && (fine = gradient_to(held, by_value_, out_, s, &g))) {
         UNLOCKED(CALL(loss_gradient, s, &l, &g));
     }
     return done(held, s, fine, -1);
@@ -194,4 +207,96 @@ static PyObject *rows_loss_value(PyObject *self, PyObject *args)
     }
     free(k.room);
     return done(held, s, fine, bad);
+}
+
+/* --- the penalty of all classes -------------------------------------------------------------- */
+
+/* Logits, with room for two rows of them; two columns for the rows; the numbers of the classes. */
+static int class_gaps_of(Held *held, PyObject **given, Scores *s, ClassGaps *c)
+{
+    int64_t step = 0;
+    if (!loss_logits(held, given[0], s, 2 * sizeof(double)) ||
+        !(c->top = dense_rows(held, given[1], "rows", "d", 2, s->rows, &step, 1)) ||
+        !(c->classes = column(held, given[2], "classes", "d", sizeof(double), s->classes + 1, 1)))
+        return 0;
+    c->share = c->top + step;
+    return 1;
+}
+
+PyDoc_STRVAR(class_gaps_doc,
+             "class_gaps(logits, rows, classes, labels, valid): add to each of K classes its\n"
+             "probabilities minus how often it is the label, and to the last entry how many rows\n"
+             "count; fill the two columns of the rows. The first row that is not finite, or -1.");
+
+static PyObject *rows_class_gaps(PyObject *self, PyObject *args)
+{
+    HELD_WHILE_CALLED;
+    PyObject *o[5];
+    ClassGaps c = {0};
+    int64_t bad = -1;
+    if (!PyArg_ParseTuple(args, "OOOOO", o, o + 1, o + 2, o + 3, o + 4))
+        return NULL;
+    int fine = class_gaps_of(held, o, s, &c) && (o[3] != Py_None || missing_labels()) &&
+               label_column(held, o[3], s, &c.labels) &&
+               (o[4] == Py_None || (c.valid = column(held, o[4], "valid", "?", 1, s->rows, 0)));
+    if (fine) {
+        UNLOCKED(bad = CALL(class_gaps, s, &c));
+    }
+    return done(held, s, fine, bad);
+}
+
+/* The mean over the classes of |gap / count|, and its slopes in the sums instead of the gaps. */
+static double class_slopes(double *classes, int64_t num_classes)
+{
+    double count = classes[num_classes] > 1 ? classes[num_classes] : 1, sum = 0;
+    double slope = 1 / (count * (double)num_classes);
+    for (int64_t k = 0; k < num_classes; k++) {
+        sum += fabs(classes[k]);
+        classes[k] = slope * sign_of(classes[k]);
+    }
+    return sum * slope;
+}
+
+PyDoc_STRVAR(class_slopes_doc,
+             "class_slopes(num_classes, classes, out): the penalty of the classes' gaps to `out`;\n"
+             "its slopes take the place of the gaps.");
+
+static PyObject *rows_class_slopes(PyObject *self, PyObject *args)
+{
+    HELD_WHILE_CALLED;
+    PyObject *classes_, *out_;
+    double *classes = NULL;
+    long long num_classes;
+    Curve k = {0};
+    if (!PyArg_ParseTuple(args, "LOO", &num_classes, &classes_, &out_))
+        return NULL;
+    if (num_classes < 1 || num_classes > MOST_CLASSES) {
+        PyErr_SetString(PyExc_ValueError, "num_classes must be at least 1");
+        return NULL;
+    }
+    int fine = (classes = column(held, classes_, "classes", "d", sizeof(double), num_classes + 1,
+                                 1)) != NULL &&
+               values_to(held, out_, &k, 1);
+    if (fine)
+        put_value(&k, 0, class_slopes(classes, num_classes));
+    return done(held, s, fine, -1);
+}
+
+PyDoc_STRVAR(class_gap_gradient_doc,
+             "class_gap_gradient(logits, rows, classes, by_value, out): the gradient by the logits\n"
+             "from the slopes of the classes.");
+
+static PyObject *rows_class_gap_gradient(PyObject *self, PyObject *args)
+{
+    HELD_WHILE_CALLED;
+    PyObject *o[5];
+    ClassGaps c = {0};
+    LossGradient g = {0};
+    if (!PyArg_ParseTuple(args, "OOOOO", o, o + 1, o + 2, o + 3, o + 4))
+        return NULL;
+    int fine = class_gaps_of(held, o, s, &c) && gradient_to(held, o[3], o[4], s, &g);
+    if (fine) {
+        UNLOCKED(CALL(class_gap_gradient, s, &c, &g));
+    }
+    return done(held, s, fine, -1);
 }

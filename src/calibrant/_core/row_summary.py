@@ -147,7 +147,10 @@ def _sweep(
         sweep = ProbSweep(scores, labels, dtype, predicted, snapped(total))
     else:
         sweep = LogitSweep(scores, labels, dtype, predicted)
-    size = min(num_rows, chunk_rows(num_classes)) * num_classes
+    # Larger chunks than elsewhere: after each of some twenty short calls for a chunk, the threads
+    # may wait for the interpreter lock.
+    step = 3 * chunk_rows(num_classes) // 2
+    size = min(num_rows, step) * num_classes
 
     def work(slices: Iterator[slice]) -> Made | None:
         consumer = consume() if consume else None
@@ -158,7 +161,7 @@ def _sweep(
                 consumer(Block(rows, others, sweep.scale(rows), sweep.narrow))
         return consumer
 
-    made = over_chunks(work, num_rows, num_classes, threads=threads)
+    made = over_chunks(work, num_rows, num_classes, threads=threads, step=step)
     consumers = [consumer for consumer in made if consumer]
     return sweep.finish(), consumers
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -25,6 +25,8 @@ BLOCK_WIDTH = 24  # columns of a block
 # Which of them a loss takes beside those of the label and the top class: added up, or RAMPS alone.
 RIVALS, ENTROPIES, BRIERS, SPREADS, RAMPS = 1, 2, 4, 8, 16
 PARALLEL_ELEMENTS = 100_000  # from here on threads pay
+# Rows whose probabilities are added up together: the same whatever the number of threads.
+ROWS_OF_SUM = 512
 TYPES = (torch.float32, torch.float64)
 PLAIN = (Tensor, torch.nn.Parameter)
 
@@ -55,7 +57,7 @@ def of_columns(curve: CompiledLoss, reference: Formula, batch: Batch) -> Tensor:
     soft targets and pixels, while PyTorch traces or transforms, for logits that are not finite or
     labels out of range, without the extension, and for second derivatives.
     """
-    if serves(curve, batch):
+    if serves(batch, curve.given):
         # Transforms of torch.func and forward mode refuse the node, the kernels other values.
         with suppress(RuntimeError, ValueError):
             value: Tensor = _OfColumns.apply(  # type: ignore[no-untyped-call]
@@ -65,10 +67,20 @@ def of_columns(curve: CompiledLoss, reference: Formula, batch: Batch) -> Tensor:
     return reference()
 
 
-def serves(curve: CompiledLoss, batch: Batch) -> bool:
+def of_classes(reference: Formula, batch: Batch) -> Tensor:
+    """MDCA: its slopes are one per class, so it is no curve of columns. Otherwise the same."""
+    if serves(batch):
+        with suppress(RuntimeError, ValueError):
+            value: Tensor = _OfClasses.apply(  # type: ignore[no-untyped-call]
+                batch.logits, batch, reference
+            )
+            return value
+    return reference()
+
+
+def serves(batch: Batch, given: Tensor | None = None) -> bool:
     """Whether the kernels take a batch: hard labels and dense rows of plain tensors on the CPU."""
     logits, labels, soft, _ = batch
-    given = curve.given
     return (
         not soft
         and logits.ndim == MIN_DIMENSIONS
@@ -99,21 +111,27 @@ class _Rows(NamedTuple):
     margin: float
 
 
-def _threaded(call: Callable[..., int], rows: _Rows, *more: NDArray[Any]) -> int:
+def _threaded(part: Callable[[slice], int], shape: tuple[int, ...], step: int = 0) -> int:
     """Call for slices of the rows, in as many threads as PyTorch uses; the largest answer."""
-    logits, labels, block, *options = rows
-    size, classes = logits.shape
+    size, classes = shape
     threads = torch.get_num_threads()
 
     def work(slices: Iterator[slice]) -> int:
         return max(part(some) for some in slices)
 
+    step = step or -(-size // threads)
+    return max(over_chunks(work, size, classes, threads=threads, light=0, step=step))
+
+
+def _sliced(call: Callable[..., int], rows: _Rows, *more: NDArray[Any]) -> int:
+    """The call for slices of rows and of what is given per row."""
+    logits, labels, block, *options = rows
+
     def part(some: slice) -> int:
         rest = (one[some] if one.ndim else one for one in more)
         return call(logits[some], labels[some], block[:, some], *options, *rest)
 
-    step = -(-size // threads)
-    return max(over_chunks(work, size, classes, threads=threads, light=0, step=step))
+    return _threaded(part, logits.shape)
 
 
 class _OfColumns(torch.autograd.Function):
@@ -128,7 +146,7 @@ class _OfColumns(torch.autograd.Function):
         rows = _Rows(z, labels.numpy(), np.empty((BLOCK_WIDTH, size)), wanted, margin)
         value = np.empty(() if of_batch else (size,), z.dtype)
         filled = z.size >= PARALLEL_ELEMENTS
-        bad = _threaded(kernels.loss_columns, rows) if filled else -1
+        bad = _sliced(kernels.loss_columns, rows) if filled else -1
         if bad < 0:
             marked = None if valid is None else valid.contiguous().numpy()
             more = None if given is None else given.to(logits.dtype).contiguous().numpy()
@@ -149,7 +167,61 @@ class _OfColumns(torch.autograd.Function):
         kernels: Any = compiled_rows()
         by, out = by_value.numpy(), np.empty_like(rows.logits)
         if out.size >= PARALLEL_ELEMENTS:
-            _threaded(kernels.loss_gradient, rows, by, out)
+            _sliced(kernels.loss_gradient, rows, by, out)
         else:
             kernels.loss_gradient(*rows, by, out)
         return torch.from_numpy(out), None, None, None
+
+
+class _OfClasses(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, batch: Batch, reference: Formula) -> Tensor:
+        kernels: Any = compiled_rows()
+        z = logits.detach().numpy()
+        rows, value = np.empty((2, len(z))), np.empty((), z.dtype)
+        gaps = _class_gaps(z, rows, batch)
+        kernels.class_slopes(z.shape[1], gaps, value)
+        ctx.save_for_backward(logits)  # it notices changes in place
+        ctx.known = z, rows, gaps, reference
+        return torch.from_numpy(value)
+
+    @staticmethod
+    def backward(ctx: Any, by_value: Tensor) -> tuple[Tensor | None, ...]:
+        (logits,) = ctx.saved_tensors
+        z, rows, slopes, reference = ctx.known
+        if torch.is_grad_enabled():  # the gradient is itself differentiated
+            (result,) = torch.autograd.grad(reference(), logits, by_value, create_graph=True)
+            return result, None, None
+        call: Callable[..., int] = cast("Any", compiled_rows()).class_gap_gradient
+        by, out = by_value.numpy(), np.empty_like(z)
+        if z.size >= PARALLEL_ELEMENTS:
+            _threaded(lambda some: call(z[some], rows[:, some], slopes, by, out[some]), z.shape)
+        else:
+            call(z, rows, slopes, by, out)
+        return torch.from_numpy(out), None, None
+
+
+def _class_gaps(
+    logits: NDArray[Any], rows: NDArray[np.float64], batch: Batch
+) -> NDArray[np.float64]:
+    """For each class its probabilities minus its labels, added up; then how many samples count."""
+    call: Callable[..., int] = cast("Any", compiled_rows()).class_gaps
+    size, classes = logits.shape
+    labels = batch.labels.numpy()
+    valid = None if batch.valid is None else batch.valid.contiguous().numpy()
+    if logits.size < PARALLEL_ELEMENTS:
+        gaps = np.zeros(classes + 1)
+        bad = call(logits, rows, gaps, labels, valid)
+    else:
+        sums = np.zeros((-(-size // ROWS_OF_SUM), classes + 1))
+
+        def part(some: slice) -> int:
+            counted = None if valid is None else valid[some]
+            to = sums[some.start // ROWS_OF_SUM]
+            return call(logits[some], rows[:, some], to, labels[some], counted)
+
+        bad = _threaded(part, logits.shape, ROWS_OF_SUM)
+        gaps = sums.sum(0)
+    if bad >= 0:
+        raise ValueError
+    return gaps

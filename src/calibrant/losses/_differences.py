@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from calibrant.losses._batch import Batch, check_batch, counted, flat
-from calibrant.losses._compiled import CompiledLoss, of_columns
+from calibrant.losses._compiled import CompiledLoss, of_classes, of_columns
 from calibrant.losses._outputs import top
 from calibrant.losses._ranks import sum_over_ranks
 
@@ -80,6 +80,12 @@ def mdca(
     tensor(0.5000)
     """
     batch = check_batch(logits, labels, ignore_index)
+    if gather:
+        return _mdca(batch, gather=True)
+    return of_classes(lambda: _mdca(batch, gather=False), batch)
+
+
+def _mdca(batch: Batch, *, gather: bool) -> Tensor:
     probs, valid = flat(batch.logits.softmax(1)), batch.flat_valid
     if valid is not None:
         probs = probs * valid.unsqueeze(1)

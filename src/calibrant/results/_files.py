@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from calibrant._core.checks import InputError
 from calibrant._core.files import check_regular, write_bytes
 from calibrant._core.memory import check_size
 from calibrant.io import is_text, parquet_needs
+from calibrant.io._plain_arrays import plain_array
 
 COLUMNS = ("run", "data", "model", "objective", "seed", "part", "calibrator", "metric", "value")
 NUMBERS: dict[str, pa.DataType] = {"seed": pa.int64(), "value": pa.float64()}
@@ -43,6 +44,14 @@ class Sealed:
             return {key.decode(): value.decode() for key, value in held.items()}
         except READ_ERRORS:
             return {}
+
+
+def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """The rows of a run as a table."""
+    columns = [
+        plain_array([row.get(name) for row in rows], SCHEMA.field(name).type) for name in COLUMNS
+    ]
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
 def rows_file(table: pa.Table, facts: Mapping[str, str]) -> bytes:

@@ -23,11 +23,11 @@ from calibrant._core.files import TEMPORARY, make_output_folder, read_json, writ
 from calibrant.results._cache import FACTS, cached_facts, cached_rows, read_facts
 from calibrant.results._files import (
     COLUMNS,
-    SCHEMA,
     Sealed,
     read_rows,
     read_sealed,
     rows_file,
+    table_of,
     write_sealed,
 )
 
@@ -72,7 +72,7 @@ class Store:
 
     def write(self, key: str, rows: list[dict[str, Any]], facts: Mapping[str, Any]) -> None:
         """Write a finished run, and forget an earlier failure."""
-        self._write(key, pa.Table.from_pylist(rows, SCHEMA), facts)
+        self._write(key, table_of(rows), facts)
         self._failure(key).unlink(missing_ok=True)
 
     def _write(self, key: str, table: pa.Table, facts: Mapping[str, Any]) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import errno
-import json
 import time
 import traceback
 import warnings
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +15,12 @@ from numpy.typing import NDArray
 
 from calibrant._core.checks import CalibrationWarning, InputError
 from calibrant._core.files import DAMAGE, npy_bytes, write_bytes
-from calibrant.data import GENERATED, Dataset, corrupt, load, load_shift, parse_shift
+from calibrant.data import Dataset, load
 from calibrant.io import read_array
 from calibrant.predictions import Predictions
 from calibrant.results import Store
 from calibrant.study._records import Evaluation, Run, fingerprint
-from calibrant.study._validate import filled
+from calibrant.study._shifts import shifted
 
 TRAIN, TEST, CALIBRATION = "train", "test", "calibration"
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
@@ -175,32 +173,6 @@ def _read_features(path: Path) -> NDArray[np.float32] | None:
 def _warn_damaged(path: Path) -> None:
     text = f"{path} is damaged and will be recreated."
     warnings.warn(text, CalibrationWarning, stacklevel=3)
-
-
-def shifted(shift: str, run: Run, data: Dataset) -> tuple[Any, Any]:
-    """Shifted test samples and labels.
-
-    ``generated/CORRUPTION/LEVEL`` corrupts the run's own test images; all else is a name of
-    ``load_shift``, in which ``{data}`` is the name of the run's data set.
-    """
-    name = filled("shifts", shift, {"data": run.data})
-    base = name.partition("/")[0]
-    if base == GENERATED:
-        _, corruption, level = parse_shift(name, (GENERATED,))
-        return corrupt(data.x_test, corruption, level), data.y_test
-    same = base.removesuffix("-generated") == run.data
-    kept = run.data_options if same else {}
-    if base in ("imagenet-v2", "imagenet-c"):  # files that are decoded to the same size
-        kept = {name: run.data_options[name] for name in ("size",) if name in run.data_options}
-    options = json.dumps(dict(kept))
-    return _loaded(name, options, fingerprint(name))
-
-
-@lru_cache(maxsize=32)
-def _loaded(name: str, options: str, _fingerprint: str) -> tuple[Any, Any]:
-    """A shifted test set; a worker loads or generates it once for all its runs."""
-    x, y, _ = load_shift(name, **json.loads(options))
-    return x, y
 
 
 def _read(path: Path) -> Predictions | None:

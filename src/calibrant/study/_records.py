@@ -194,8 +194,8 @@ def fingerprint(name: str) -> str:
     return _digest(path.resolve(), facts.st_size, facts.st_mtime_ns)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=4096)  # every run asks for all shifts in turn
 def _digest(path: Path, _size: int, _changed: int) -> str:
-    """Hash of a file: every run of a study asks for it, and it changes with size or time."""
+    """Hash of a file, which changes with its size or time."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]

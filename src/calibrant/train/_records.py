@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from calibrant._core.checks import refuse
 from calibrant._core.files import make_output_folder, npy_bytes, read_json, replacing, write_bytes
+from calibrant.io._plain_arrays import plain_array
 from calibrant.train._checkpoint import NAME as CHECKPOINT
 from calibrant.train._checkpoint import is_whole, write_tensors
 
@@ -60,7 +61,8 @@ def is_finished(folder: str | Path) -> bool:
 def epochs_table(rows: list[dict[str, float]]) -> pa.Table:
     """One row per epoch; values that were not recorded are null."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    return pa.table({name: [row.get(name) for row in rows] for name in names})
+    columns = [plain_array([row.get(name) for row in rows]) for name in names]
+    return pa.Table.from_arrays(columns, names)
 
 
 def read_run(folder: str | Path) -> dict[str, Any]:
