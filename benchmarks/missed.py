@@ -25,11 +25,11 @@ REASONS = (
         r"whole panel, no intervals|ECE alone|classwise ECE",
         "Panel against the floor",
         "Profiled: the pass that checks the scores makes all columns and the classwise tables, and "
-        "reads memory once; it is bound by arithmetic: three fifths of it are the exponentials, "
-        "three sums and the search for the next row's maximum, a tenth finding the predicted "
-        "class, a quarter the tables. ECE alone does not need those; left for later, they would "
+        "reads memory once. Measured by leaving parts out: a quarter of it are the tables, a "
+        "tenth finding the predicted class; the rest is mostly the exponentials and three sums. "
+        "ECE alone does not need the tables; left for later, they would "
         "cost the panel all exponentials a second time. Sorting, binning and "
-        "ranking the columns of the panel, some 7 ms, is the work of one thread.",
+        "ranking the columns of the panel, some 6 ms, is the work of one thread.",
     ),
     (
         r"peak extra memory of the panel",
@@ -145,9 +145,10 @@ REASONS = (
         r"starting the workers",
         "Starting the workers of a study",
         "The import of PyTorch, in the row below it, is most of that; no run can start without "
-        "it, and the server that all workers are forked from does it once. What is left is the "
-        "import of this package's training part and of pandas, which Arrow loads. The command "
-        "itself needs no PyTorch: a worker checks what can be trained.",
+        "it, and the server that all workers are forked from does it once, without collecting "
+        "garbage meanwhile. What is left is the import of this package's training part and the "
+        "start of two processes. The command itself needs no PyTorch: a worker checks what can be "
+        "trained.",
     ),
     (
         r"two nodes against one worker",
