@@ -1,16 +1,20 @@
 """Writes docs/papers/*.md between their marks: claims, coefficients, findings, tables, figures.
 
     python benchmarks/make_paper_pages.py
+    python benchmarks/make_paper_pages.py draw RUNS_DIR   # what `calibrant papers run` wrote
 
-Everything comes from the published tables and from evidence/, so anyone can make it again.
+Everything comes from the published tables and from evidence/, so anyone can make it again; only
+figures that show epochs, samples or predictions need the files of runs at scale features.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, defaultdict
 from dataclasses import replace
 from functools import lru_cache
 from itertools import takewhile
+from pathlib import Path
 
 from calibrant.papers import (
     CLAIMS,
@@ -56,10 +60,25 @@ from verdicts import (
 
 WANG = "wang2021"
 TRAINED = ("features", "cpu")  # the scales of our runs
-#: Figures whose values are in evidence/, at scale features; all others need the files of the runs.
+#: Figures whose values are in evidence/, at scale features.
 DRAWN = {
     WANG: ("figure1", "figure6"),
     TUNES: ("figure1", "figure2", "figure5", "figure7", "figure9"),
+}
+#: Figures that need the files of a few of these runs; those of formulas need none.
+FROM_RUNS = {
+    WANG: ("figure2", "figure3", "figure4", "figure5"),
+    "singh2021": ("figure1",),
+    "mukhoti2020": ("figure1", "figure2"),
+    TUNES: ("figure6", "figure10"),
+    "loss_report": ("figure1",),
+}
+FORMULAS = {"mukhoti2020": ("figureA1",), TUNES: ("figure3", "figure4")}
+SHOWN_SEEDS = 5  # of the runs whose files are drawn
+SOURCES_OF_FIGURES = {
+    "drawn from our runs": DRAWN,
+    f"drawn from our runs with the seeds 0 to {SHOWN_SEEDS - 1}": FROM_RUNS,
+    "which needs no runs": FORMULAS,
 }
 REPORT_NETWORKS = "ResNet-18, ResNet-50 and VGG-16"
 REPORT = {"cross_entropy + negative_entropy", "cross_entropy + logit_norm", "focal"}
@@ -280,11 +299,13 @@ def undecided(names: list[str]) -> list[str]:
 
 
 def pictures(paper: str) -> str:
-    """The figures with their captions, and whose runs they show."""
+    """The figures in the order of the paper, with their captions, and whose runs they show."""
+    source = {n: told for told, some in SOURCES_OF_FIGURES.items() for n in some.get(paper, ())}
     parts = [
-        f"![{FIGURES[paper][name].caption}]({picture(paper, name)})\n\n"
-        f"{printed_name(name)}, drawn from our runs. {FIGURES[paper][name].caption}"
-        for name in DRAWN[paper]
+        f"![{figure.caption}]({picture(paper, name)})\n\n"
+        f"{printed_name(name)}, {source[name]}. {figure.caption}"
+        for name, figure in FIGURES[paper].items()
+        if name in source
     ]
     return "\n\n".join(parts)
 
@@ -316,16 +337,27 @@ def blocks() -> dict[str, dict[str, str]]:
             found[paper][table] = beside(paper, table)
     tuned = (f"{name}:\n\n{tuned_table(data)}" for data, name in TUNED_DATA.items())
     found[TUNES]["tuned"] = "\n\n".join(tuned)
-    for paper in DRAWN:
+    for paper in PAPERS:
         found[paper]["figures"] = pictures(paper)
     return found
 
 
-def draw() -> None:
-    for paper, names in DRAWN.items():
+def draw(figures: dict[str, tuple[str, ...]], folder: Path) -> None:
+    for paper, names in figures.items():
+        results = results_of(paper_at(paper, "features"), folder)
         for name in names:
-            figure = draw_figure(paper, name, results_at(paper, "features"))
+            figure = draw_figure(paper, name, results)
             save_picture(figure, DOCS / "papers" / picture(paper, name), most=120_000)
+
+
+def draw_runs(folder: Path) -> None:
+    """The figures that need the files of runs; the caption says which seeds they show."""
+    for paper in FROM_RUNS:
+        results = results_of(paper_at(paper, "features"), folder)
+        seeds = {run.seed for kind in results.at.studies for run in results.runs(kind)}
+        if seeds != set(range(SHOWN_SEEDS)):
+            raise SystemExit(f"{paper}: the captions say seeds 0 to {SHOWN_SEEDS - 1}, not {seeds}")
+    draw(FROM_RUNS, folder)
 
 
 def main() -> None:
@@ -334,8 +366,15 @@ def main() -> None:
         for name, text in parts.items():
             fill(page, name, text)
         print(page.name)
-    draw()
+    draw(DRAWN, FOLDER)
+    draw(FORMULAS, FOLDER)
 
 
 if __name__ == "__main__":
-    main()
+    match sys.argv[1:]:
+        case []:
+            main()
+        case ["draw", runs]:
+            draw_runs(Path(runs))
+        case _:
+            raise SystemExit(__doc__)
