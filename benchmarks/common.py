@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 BENCHMARKS = DOCS / "benchmarks.md"
 ROUNDS = 7
+SETTLE = 0.02  # seconds until waiting threads are asleep
 # An installed package has its bytecode: new processes are not to compile ours every time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 PEERS = ("netcal", "torchmetrics", "probmetrics", "uncertainty-calibration")
@@ -54,10 +55,15 @@ def save_picture(figure: Figure, path: Path, *, most: int = 60_000) -> None:
 
 
 def best(contestants: dict[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, float]:
-    """Best seconds of each contestant over interleaved rounds."""
+    """Best seconds of each contestant over interleaved rounds.
+
+    After a call, PyTorch's threads keep their cores busy for some milliseconds, waiting for another
+    one. Contestants start when that is over: the one after PyTorch would pay for it.
+    """
     times = dict.fromkeys(contestants, float("inf"))
     for _ in range(rounds):
         for name, run in contestants.items():
+            time.sleep(SETTLE)
             start = time.perf_counter()
             run()
             times[name] = min(times[name], time.perf_counter() - start)

@@ -54,7 +54,8 @@ def panel(z: np.ndarray, labels: np.ndarray) -> list[tuple[str, str, str]]:
             ),
             "classwise": lambda: metrics.classwise_ece(Predictions(logits=z, labels=labels)),
             "ece": lambda: metrics.ece(Predictions(logits=z, labels=labels)),
-        }
+        },
+        rounds=20,
     )
     tracemalloc.start()
     calibrant.measure(Predictions(logits=z, labels=labels), intervals=False)
