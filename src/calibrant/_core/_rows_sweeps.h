@@ -35,13 +35,23 @@ INLINE vi NAME(lanes)(void)
 
 /* --- exponential and logarithm --------------------------------------------------------------- */
 
-/* exp(x) to 1e-7 relative for FAINTEST <= x <= 0, of several vectors, step by step; NaN need not
-   stay NaN. */
+/* exp(x) of several vectors, step by step, to 2.3e-7 relative for FAINTEST <= x <= LARGEST; NaN need
+   not stay NaN. Where a vector can look up its lanes, 2^(1/8) is the base of a short polynomial. */
 #define EACH_OF for (int i = 0; i < count; i++)
 INLINE void NAME(expfs)(int count, const vf *x, vf *out)
 {
     vf t[4], r[4], p[4];
-    EACH_OF t[i] = FMA_F(x[i], splat_f(1.44269504f), splat_f(12582912.0f)); /* 1.5 * 2^23 */
+#ifdef EIGHTHS
+    vf power[4];
+    EACH_OF t[i] = FMA_F(x[i], splat_f(11.5415603f), splat_f(12582912.0f)); /* 1.5 * 2^23 */
+    EACH_OF r[i] = t[i] - 12582912.0f;
+    EACH_OF power[i] = (vf)(EIGHTHS((vi)t[i]) + ((vi)t[i] << 20));
+    EACH_OF r[i] = FMA_F(r[i], splat_f(-0.0866433978f), x[i]);
+    EACH_OF p[i] = FMA_F(r[i], splat_f(0.166666672f), splat_f(0.500064671f));
+    EACH_OF p[i] = FMA_F(r[i] * r[i], p[i], r[i]);
+    EACH_OF out[i] = FMA_F(power[i], p[i], power[i]);
+#else
+    EACH_OF t[i] = FMA_F(x[i], splat_f(1.44269504f), splat_f(12582912.0f));
     EACH_OF r[i] = t[i] - 12582912.0f;
     EACH_OF r[i] = LESS_LN2(r[i], x[i]);
     EACH_OF p[i] = FMA_F(r[i], splat_f(0.00139267579622f), splat_f(0.00836377676091f));
@@ -51,6 +61,7 @@ INLINE void NAME(expfs)(int count, const vf *x, vf *out)
     EACH_OF p[i] = FMA_F(r[i], p[i], splat_f(1.0f));
     EACH_OF p[i] = FMA_F(r[i], p[i], splat_f(1.0f));
     EACH_OF out[i] = (vf)((vi)p[i] + ((vi)t[i] << 23));
+#endif
 }
 #undef EACH_OF
 
@@ -535,13 +546,13 @@ INLINE void NAME(flush)(NAME(First) *f)
     f->held = 0;
 }
 
-/* The classes of up to four rows of terms, and their predicted classes. No term is larger than the
+/* The classes of up to eight rows of terms, and their predicted classes. No term is larger than the
    peak: most rows have nothing above the first bin. */
 INLINE void NAME(count_rows)(const Scores *s, int64_t start, int64_t count, float *kept,
                              const Eight *e, const Columns *c, NAME(First) *f, const Table *t)
 {
     int64_t most = 4 * (t->bins < 1024 ? t->bins : 1024) - 1, step = most < 4 ? 1 : 4;
-    float limit = (float)(UNITS / (double)t->bins * (1 - SLACK)), scale[4];
+    float limit = (float)(UNITS / (double)t->bins * (1 - SLACK)), scale[8];
     for (int64_t i = 0; i < count; i++) {
         scale[i] = (float)(e->factor[i] * c->confidence[start + i] * UNITS);
         if (scale[i] * (float)e->peak[i] > limit)
@@ -640,24 +651,24 @@ INLINE int NAME(sums_of)(const Scores *s, int64_t i, NAME(Place) *p, int64_t *pr
 }
 
 /* Columns of long rows; the first bad row, or -1. A row is checked, added up and, with a table, in
-   float32 counted while it is in the cache: memory is read once. `room` holds four rows of terms,
-   which is half of the smallest caches, and the first bins. */
+   float32 counted while it is in the cache: memory is read once. `room` holds eight rows of terms, as
+   many as are turned into columns at once, and the first bins. */
 FUNCTION int64_t NAME(logits_wide)(const Scores *s, const int64_t *labels, const Columns *out,
                                    const Table *t)
 {
     double most = log((double)s->classes);
-    int64_t padded = padded_to(s->classes, RUN), group = t ? 4 : 8;
+    int64_t padded = padded_to(s->classes, RUN);
     float *kept = t ? (float *)((char *)s->room + s->room_used) : NULL;
     NAME(First) first = {.padded = padded};
     NAME(Place) place = NAME(first_place)(s);
     if (t) {
-        first.sums = (int64_t *)(kept + 4 * padded);
+        first.sums = (int64_t *)(kept + 8 * padded);
         first.recent = (int32_t *)(first.sums + padded);
         memset(first.sums, 0, (size_t)padded * (sizeof *first.sums + sizeof *first.recent));
     }
-    for (int64_t start = 0; start < s->rows; start += group) {
+    for (int64_t start = 0; start < s->rows; start += 8) {
         Eight e = {.total = {0}};
-        int64_t count = s->rows - start < group ? s->rows - start : group, right[8] = {0};
+        int64_t count = s->rows - start < 8 ? s->rows - start : 8, right[8] = {0};
         Columns few = count == 8 ? columns_at(out, start) : spare_columns(&e);
         for (int64_t i = 0; i < count; i++) {
             const char *row = place.row;
@@ -674,9 +685,7 @@ FUNCTION int64_t NAME(logits_wide)(const Scores *s, const int64_t *labels, const
             put_sums(&e, i, &sums, entry(s, row, label));
         }
         EACH NAME(finish)(&e, u * DW, right, most, &few, u * DW);
-        if (count == 4)
-            copy_columns(out, start, &few, 4);
-        else if (count < 8)
+        if (count < 8)
             copy_columns(out, start, &few, count);
         if (t)
             NAME(count_rows)(s, start, count, kept, &e, out, &first, t);

@@ -27,6 +27,8 @@ Result = TypeVar("Result")
 # Two megabytes of float32: a few such buffers fit the last-level cache, and calls into NumPy are
 # long enough that threads rarely wait for the interpreter lock.
 CHUNK_ELEMENTS = 512 * 1024
+# Chunks that are larger than that are at least so many per thread, to keep all threads busy.
+EVEN_CHUNKS = 4
 # Below this many elements, starting threads costs more than it saves.
 PARALLEL_ELEMENTS = 1_000_000
 
@@ -92,13 +94,18 @@ def over_chunks(
 
     NumPy frees the interpreter lock inside its loops, so threads share the cores without copies.
     Work that is ``light`` times faster per element than NumPy's needs as many times more elements
-    before threads pay. ``step`` is the number of rows of a chunk, where it is not up to the cache.
-    ``shared`` chunks go to whichever thread is free, where it does not matter who has which.
+    before threads pay, and chunks up to as many times larger. ``step`` is the number of rows of a
+    chunk, where it is not up to the cache. ``shared`` chunks go to whichever thread is free, where
+    it does not matter who has which.
     """
+    available = threads or num_threads()
+    if step is None and light > 1:
+        even = -(-num_rows // (EVEN_CHUNKS * available))
+        step = min(max(chunk_rows(num_columns), even), light * chunk_rows(num_columns))
     slices = list(row_slices(num_rows, num_columns, step))
     if len(slices) <= 1 or num_rows * num_columns < light * PARALLEL_ELEMENTS:
         return [work(iter(slices))]
-    workers = min(threads or num_threads(), len(slices))
+    workers = min(available, len(slices))
     if workers <= 1:
         return [work(iter(slices))]
     if shared:
