@@ -21,11 +21,11 @@ from calibrant._core.arrays import (
     to_numpy,
 )
 from calibrant._core.belonging import NONE, Belonging
+from calibrant._core.brain_rows import BrainRows
 from calibrant._core.checks import refuse
 from calibrant._core.compiled_sweeps import ClassTables
 from calibrant._core.formatting import in_samples
 from calibrant._core.map_rows import MapRows
-from calibrant._core.maps import laid_out
 from calibrant._core.row_sweeps import RowSummary, TopLabel
 from calibrant._core.validation import (
     TABLE_BINS,
@@ -146,7 +146,8 @@ class Scores(Frozen):
         """
         check_matrix(scores, kind)
         names = None if classes is None else check_names("classes", classes, scores.shape[1])
-        given = {"maps": scores} if isinstance(scores, MapRows) else {"scores": read_only(scores)}
+        lazy = isinstance(scores, MapRows | BrainRows)
+        given = {"lazy_rows": scores} if lazy else {"scores": read_only(scores)}
         self.__dict__.update(given, kind=kind, classes=names, meta=frozen_meta(meta))
         self._check_rest()
         row_sums = None
@@ -179,14 +180,17 @@ class Scores(Frozen):
 
     @cached_property
     def scores(self) -> Float:
-        """The matrix (N, K) as it was given; maps are laid out when it is first used."""
-        return read_only(laid_out(vars(self)["maps"]))
+        """The matrix (N, K) as it was given.
+
+        Maps are laid out, and bfloat16 made float32, when it is first used.
+        """
+        return read_only(vars(self)["lazy_rows"].matrix())
 
     @property
     def rows(self) -> Float:
-        """The same for a range of rows at a time: maps are not laid out as a whole."""
+        """The same for a range of rows at a time: no copy of all of them is made."""
         found = vars(self).get("scores")
-        return vars(self)["maps"] if found is None else found  # type: ignore[no-any-return]
+        return vars(self)["lazy_rows"] if found is None else found  # type: ignore[no-any-return]
 
     @property
     def swept(self) -> bool:
@@ -282,8 +286,8 @@ class Scores(Frozen):
     @cached_property
     def _top(self) -> TopLabel:
         """The columns of the top label. Probabilities show them without the whole pass."""
-        maps = vars(self).get("maps")
-        if maps is not None and not self.swept:
+        maps = vars(self).get("lazy_rows")
+        if isinstance(maps, MapRows) and not self.swept:
             return row_summary.top_of_maps(maps, self._labels) or self._summary
         if self.argmax is None or self.row_sums is None or self.swept:
             return self._summary
@@ -379,8 +383,9 @@ def one_of(logits: Any, probs: Any, advice: str) -> tuple[row_summary.ScoreKind,
     if (logits is None) == (probs is None):
         got = "got neither" if logits is None else "got both"
         raise refuse("logits/probs", "takes exactly one of the two", got, advice)
-    if isinstance(logits, MapRows):
+    if isinstance(logits, MapRows | BrainRows):
         return "logits", cast("Float", logits)  # it is indexed like one
     if probs is None:
-        return "logits", to_floats(logits, "logits")
+        brain = BrainRows.of(logits)
+        return "logits", to_floats(logits, "logits") if brain is None else cast("Float", brain)
     return "probs", to_floats(probs, "probs")

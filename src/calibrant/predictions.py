@@ -17,7 +17,7 @@ from calibrant._core.arrays import Bool, Float64, Int, read_only
 from calibrant._core.belonging import Belonging
 from calibrant._core.checks import FileNote, check_fraction, check_seed, refuse
 from calibrant._core.map_rows import MapRows
-from calibrant._core.maps import is_map, laid_out, rows_of, without_ignored
+from calibrant._core.maps import is_map, rows_of, without_ignored
 from calibrant._core.validation import check_labels, class_index, outside
 from calibrant._scores import WHICH_SCORES, Belongs, Scores, one_of
 
@@ -91,7 +91,7 @@ class Predictions(Belongs, Scores):
         if is_map(scores):
             rows = rows_of(scores, labels, belongs, ignore_index)
             if kind == "probs" and isinstance(rows["scores"], MapRows):
-                rows["scores"] = laid_out(rows["scores"])
+                rows["scores"] = rows["scores"].matrix()
         elif ignore_index is not None:
             rows = without_ignored(rows, ignore_index)
         belonging = {name: rows[name] for name in belongs} | {"batch": rows.get("batch")}

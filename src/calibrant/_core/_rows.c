@@ -46,7 +46,7 @@
 #define MAGIC_BITS 0x4338000000000000LL
 #define ROUNDED(x) ((vl)((x) + MAGIC) - MAGIC_BITS)
 
-enum { HALF, FLOAT, DOUBLE };
+enum { HALF, BRAIN, FLOAT, DOUBLE }; /* float16, bfloat16, float32, float64 */
 #define NARROW 32              /* classes up to which rows are swept eight at a time */
 #define EXACT 8                /* classes up to which sums are in float64 */
 #define TILE 128               /* rows that are laid out class by class at a time */
@@ -75,7 +75,7 @@ typedef struct {
     const char *data;
     int64_t rows, classes, row_step, class_step, room_used;
     int type;
-    void *room; /* for two rows of halves as floats, then for the first bins */
+    void *room; /* for two rows of 16 bits as floats, then for the first bins */
 } Scores;
 
 typedef struct {
@@ -188,23 +188,42 @@ static inline float half_to_float(uint16_t h)
     return value;
 }
 
-static void halves_to_floats(const uint16_t *from, float *to, int64_t count)
+static inline float brain_to_float(uint16_t b)
 {
-    for (int64_t j = 0; j < count; j++)
-        to[j] = half_to_float(from[j]);
+    uint32_t bits = (uint32_t)b << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* An entry of 16 bits. */
+static inline float short_to_float(int type, const char *at)
+{
+    uint16_t bits = *(const uint16_t *)at;
+    return type == BRAIN ? brain_to_float(bits) : half_to_float(bits);
+}
+
+static void shorts_to_floats(int type, const uint16_t *from, float *to, int64_t count)
+{
+    if (type == BRAIN)
+        for (int64_t j = 0; j < count; j++)
+            to[j] = brain_to_float(from[j]);
+    else
+        for (int64_t j = 0; j < count; j++)
+            to[j] = half_to_float(from[j]);
 }
 
 /* A multiple of a power of two. */
 static inline int64_t padded_to(int64_t count, int64_t of) { return (count + of - 1) & -of; }
 
-/* A long row as floats or doubles. Of halves, the row before it is still there. */
+/* A long row as floats or doubles. Of 16 bits, the row before it is still there. */
 static inline const char *floats_of(const Scores *s, int64_t row)
 {
     const char *at = s->data + row * s->row_step;
-    if (s->type != HALF)
+    if (s->type >= FLOAT)
         return at;
     float *to = (float *)s->room + (row & 1) * padded_to(s->classes, RUN);
-    halves_to_floats((const uint16_t *)at, to, s->classes);
+    shorts_to_floats(s->type, (const uint16_t *)at, to, s->classes);
     return (const char *)to;
 }
 
@@ -227,7 +246,7 @@ static inline double logit_at(const Scores *s, int64_t row, int64_t k)
     const char *at = s->data + row * s->row_step + k * s->class_step;
     return s->type == DOUBLE  ? *(const double *)at
            : s->type == FLOAT ? (double)*(const float *)at
-                              : (double)half_to_float(*(const uint16_t *)at);
+                              : (double)short_to_float(s->type, at);
 }
 
 static inline double least(double a, double b) { return a < b ? a : b; }
@@ -587,7 +606,8 @@ static void *column(Held *held, PyObject *object, const char *name, const char *
 #define WHOLE(object, name, length, writable) \
     column(held, object, name, "lq", sizeof(int64_t), length, writable)
 
-/* The matrix (N, K): any steps with few classes, dense rows with many. `extra` bytes per class. */
+/* The matrix (N, K): any steps with few classes, dense rows with many. `extra` bytes per class.
+   Whole numbers of 16 bits are bfloat16, which buffers have no name for. */
 static int matrix(Held *held, PyObject *object, Scores *s, size_t extra)
 {
     Py_buffer *view = hold(held, object, 0);
@@ -595,8 +615,8 @@ static int matrix(Held *held, PyObject *object, Scores *s, size_t extra)
         return 0;
     const char *format = view->format ? view->format : "B";
     char kind = strlen(format) == 1 ? format[0] : '?';
-    Py_ssize_t size = kind == 'e' ? 2 : kind == 'f' ? 4 : 8;
-    int known = kind == 'e' || kind == 'f' || kind == 'd';
+    Py_ssize_t size = kind == 'e' || kind == 'H' ? 2 : kind == 'f' ? 4 : 8;
+    int known = kind == 'e' || kind == 'H' || kind == 'f' || kind == 'd';
     if (!known || view->itemsize != size || view->ndim != 2 || view->shape[1] < 1 ||
         view->shape[1] > MOST_CLASSES || (uintptr_t)view->buf % (size_t)size ||
         view->strides[0] % size || view->strides[1] % size ||
@@ -610,9 +630,9 @@ static int matrix(Held *held, PyObject *object, Scores *s, size_t extra)
     s->classes = view->shape[1];
     s->row_step = view->strides[0];
     s->class_step = view->strides[1];
-    s->type = kind == 'e' ? HALF : kind == 'f' ? FLOAT : DOUBLE;
+    s->type = kind == 'e' ? HALF : kind == 'H' ? BRAIN : kind == 'f' ? FLOAT : DOUBLE;
     size_t padded = (size_t)padded_to(s->classes, RUN);
-    s->room_used = s->type == HALF ? (int64_t)(2 * padded * sizeof(float)) : 0;
+    s->room_used = s->type < FLOAT ? (int64_t)(2 * padded * sizeof(float)) : 0;
     s->room = malloc((size_t)s->room_used + padded * extra + 64);
     if (!s->room) {
         PyErr_NoMemory();

@@ -27,7 +27,7 @@ INLINE void NAME(fill_tile)(const Scores *s, int64_t start, int64_t count, float
                 tile[k][i] = *(const float *)(at + i * s->row_step);
         else
             for (int64_t i = 0; i < count; i++)
-                tile[k][i] = half_to_float(*(const uint16_t *)(at + i * s->row_step));
+                tile[k][i] = short_to_float(s->type, at + i * s->row_step);
         for (int64_t i = count; i < TILE && i % FW; i++)
             tile[k][i] = tile[k][count - 1];
     }

@@ -10,7 +10,7 @@ static int affine_of(Held *held, PyObject **given, Scores *s, Affine *a)
         !(bias = column(held, given[3], "bias", "d", sizeof(double), s->classes, 0)))
         return 0;
     Py_ssize_t size = s->type == DOUBLE ? sizeof(double) : sizeof(float);
-    if (s->type == HALF || (s->classes > 1 && s->class_step != size)) {
+    if (s->type < FLOAT || (s->classes > 1 && s->class_step != size)) {
         PyErr_SetString(PyExc_ValueError, "logits must be dense rows of float32 or float64");
         return 0;
     }

@@ -32,7 +32,7 @@ static int loss_logits(Held *held, PyObject *object, Scores *s, size_t extra)
     if (!matrix(held, object, s, extra))
         return 0;
     Py_ssize_t size = s->type == DOUBLE ? sizeof(double) : sizeof(float);
-    if (s->type == HALF || s->class_step != size) {
+    if (s->type < FLOAT || s->class_step != size) {
         PyErr_SetString(PyExc_ValueError, "logits must be dense rows of float32 or float64");
         return 0;
     }

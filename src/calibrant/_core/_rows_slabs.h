@@ -39,9 +39,9 @@ typedef struct {
 /* Some rows class by class. */
 static Scores gathered(const Scores *s, const int64_t *kept, int64_t count, void *to)
 {
-    int64_t size = s->type == HALF ? 2 : s->type == FLOAT ? 4 : 8;
+    int64_t size = s->type < FLOAT ? 2 : s->type == FLOAT ? 4 : 8;
     Scores some = *s;
-    if (s->type == HALF)
+    if (s->type < FLOAT)
         GATHER(uint16_t);
     else if (s->type == FLOAT)
         GATHER(uint32_t);

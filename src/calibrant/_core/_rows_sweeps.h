@@ -705,7 +705,7 @@ INLINE double NAME(read)(int type, const char *at)
 {
     return type == FLOAT    ? (double)*(const float *)at
            : type == DOUBLE ? *(const double *)at
-                            : (double)half_to_float(*(const uint16_t *)at);
+                            : (double)short_to_float(type, at);
 }
 
 INLINE void NAME(turn_as)(int type, const Scores *s, int64_t start, int64_t count, vd *x)
@@ -741,6 +741,8 @@ INLINE void NAME(turn)(const Scores *s, int64_t start, int64_t count, vd *x)
         NAME(turn_as)(FLOAT, s, start, count, x);
     } else if (s->type == DOUBLE) {
         NAME(turn_as)(DOUBLE, s, start, count, x);
+    } else if (s->type == BRAIN) {
+        NAME(turn_as)(BRAIN, s, start, count, x);
     } else {
         NAME(turn_as)(HALF, s, start, count, x);
     }

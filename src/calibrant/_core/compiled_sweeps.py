@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant._core.arrays import Float, Float64, Int, over_chunks
+from calibrant._core.brain_rows import BrainRows
 from calibrant._core.map_rows import MapRows, parts_of
 from calibrant._core.row_sweeps import NARROW_CLASSES, RowSummary, TopLabel
 
@@ -48,7 +50,7 @@ class ClassTables:
 
 def check_logits(rows: Any, scores: Float) -> int | None:
     """The first bad row."""
-    return _first_bad(lambda part: int(rows.check_logits(dense(scores[part]))), scores)
+    return _first_bad(lambda part: int(rows.check_logits(_entries(scores, part))), scores)
 
 
 def check_probs(rows: Any, probs: Float) -> tuple[Int, Float64, int | None]:
@@ -83,7 +85,7 @@ def sweep_logits(
     def sweep(part: slice, tables: ClassTables) -> None:
         given = None if labels is None else labels[part]
         arguments = (bins, tables.count, tables.units, tables.hits) if bins else NO_TABLES
-        found = rows.logits(dense(logits[part]), given, *_parts(out, part), *arguments)
+        found = rows.logits(_entries(logits, part), given, *_parts(out, part), *arguments)
         if found >= 0:
             bad.append(int(part.start) + found)
 
@@ -188,7 +190,12 @@ def _parts(out: RowSummary, part: slice) -> tuple[Any, ...]:
     )
 
 
-def dense(chunk: Float) -> Float:
+def _entries(scores: Float, part: slice) -> Any:
+    """A range of rows as the extension takes them: bfloat16 by its bits."""
+    return dense(scores.bits[part] if isinstance(scores, BrainRows) else scores[part])
+
+
+def dense(chunk: NDArray[Any]) -> NDArray[Any]:
     """The chunk with aligned entries, and dense rows where there are many classes."""
     size = chunk.itemsize
     stepped = all(step % size == 0 for step in chunk.strides)

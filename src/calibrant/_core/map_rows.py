@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._core.arrays import Int
+from calibrant._core.arrays import Int, over_chunks
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,30 @@ class MapRows:
             low, high = np.searchsorted(left, (image * size, (image + 1) * size))
             # Every place is inside; "raise" would look at each of them.
             yield self.maps[image].take(left[low:high] - image * size, axis=1, mode="clip")
+
+    def matrix(self) -> NDArray[Any]:
+        """All rows. Classes stay one after the other: no copy of a single map.
+
+        Each class is copied once, on all cores.
+        """
+        images, classes, size = self.maps.shape
+        if self.left is None:
+            return np.moveaxis(self.maps, 1, 0).reshape(classes, -1).T
+        left = self.left
+        cuts = np.searchsorted(left, np.arange(images + 1) * size)
+        parts = [slice(low, high) for low, high in pairwise(cuts.tolist())]
+        within = [left[part] - image * size for image, part in enumerate(parts)]
+        planes = np.empty((classes, len(left)), dtype=self.dtype)
+
+        def work(slices: Iterator[slice]) -> None:
+            for k in (one.start for one in slices):
+                for plane, part, places in zip(self.maps[:, k], parts, within, strict=True):
+                    # Every place is inside; "raise" would copy once more, to leave nothing half
+                    # done.
+                    plane.take(places, out=planes[k, part], mode="clip")
+
+        over_chunks(work, classes, len(left), step=1)
+        return planes.T
 
 
 def parts_of(rows: slice, size: int) -> Iterator[tuple[int, slice]]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._core.arrays import over_chunks, to_numpy
+from calibrant._core.arrays import to_numpy
+from calibrant._core.brain_rows import BrainRows
 from calibrant._core.checks import refuse
 from calibrant._core.map_rows import MapRows, parts_of
 from calibrant._core.row_sweeps import NARROW_CLASSES
@@ -85,30 +85,6 @@ def _positions_as_rows(scores: NDArray[Any], left: NDArray[Any] | None) -> Any:
     return rows if left is None else rows.take(left, axis=0)
 
 
-def laid_out(rows: MapRows) -> NDArray[Any]:
-    """All rows as a matrix. Classes stay one after the other: no copy of a single map.
-
-    Each class is copied once, on all cores.
-    """
-    images, classes, size = rows.maps.shape
-    if rows.left is None:
-        return np.moveaxis(rows.maps, 1, 0).reshape(classes, -1).T
-    left = rows.left
-    cuts = np.searchsorted(left, np.arange(images + 1) * size)
-    parts = [slice(low, high) for low, high in pairwise(cuts.tolist())]
-    within = [left[part] - image * size for image, part in enumerate(parts)]
-    planes = np.empty((classes, len(left)), dtype=rows.dtype)
-
-    def work(slices: Iterator[slice]) -> None:
-        for k in (one.start for one in slices):
-            for plane, part, places in zip(rows.maps[:, k], parts, within, strict=True):
-                # Every place is inside; "raise" would copy once more, to leave nothing half done.
-                plane.take(places, out=planes[k, part], mode="clip")
-
-    over_chunks(work, classes, len(left), step=1)
-    return planes.T
-
-
 def check_map_labels(scores: NDArray[Any], labels: Any) -> NDArray[Any]:
     """Labels (N, …) that fit scores (N, K, …)."""
     count, _, *positions = scores.shape
@@ -180,6 +156,8 @@ def without_ignored(rows: Mapping[str, Any], ignore_index: Any) -> dict[str, Any
     def some(values: Any, name: str) -> Any:
         if values is None:
             return None
+        if isinstance(values, BrainRows):
+            return BrainRows(values.bits.take(left, axis=0))
         array = to_numpy(values, name)
         return _taken(array, left) if array.shape[:1] == labels.shape else array
 
