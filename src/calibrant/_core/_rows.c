@@ -88,11 +88,6 @@ typedef struct {
     double top, gap, total, squares, weighted, peak;
 } Sums;
 
-/* The largest and the second largest logit of a row. */
-typedef struct {
-    float top, second;
-} Found;
-
 /* The largest logit of a row, and the lanes that have it. */
 typedef struct {
     float logit;

@@ -192,55 +192,22 @@ INLINE float NAME(largest)(vf x)
     return two[0] > two[1] ? two[0] : two[1];
 }
 
-/* The largest and the second largest entry by lane. */
-typedef struct {
-    vf most[2 * P], next[2 * P];
-} NAME(Tops);
-
-INLINE void NAME(no_tops)(NAME(Tops) *t)
+/* The largest of some logits, in which NaN is passed over; -inf if there are none. */
+FUNCTION float NAME(most_of)(const float *z, int64_t count)
 {
+    vf most[2 * P];
+    int64_t j = 0;
     for (int u = 0; u < 2 * P; u++)
-        t->most[u] = t->next[u] = splat_f(-INFINITY);
-}
-
-INLINE void NAME(look)(NAME(Tops) *t, int lane, vf x)
-{
-    t->next[lane] = MAX_F(MIN_F(x, t->most[lane]), t->next[lane]);
-    t->most[lane] = MAX_F(x, t->most[lane]);
-}
-
-/* Of all lanes. */
-INLINE Found NAME(found)(const NAME(Tops) *t)
-{
-    vf high = t->most[0], other = splat_f(-INFINITY);
-    int ties = 0;
-    for (int u = 1; u < 2 * P; u++)
-        high = MAX_F(t->most[u], high);
-    float top = NAME(largest)(high);
-    for (int u = 0; u < 2 * P; u++) {
-        vi mine = (vi)(t->most[u] == splat_f(top));
-        ties += __builtin_popcount((unsigned)MASK_I(mine));
-        other = MAX_F(SELECT_F(mine, t->next[u], t->most[u]), other);
-    }
-    return (Found){top, ties > 1 ? top : NAME(largest)(other)};
-}
-
-/* Of a row, in which NaN is passed over. */
-INLINE Found NAME(find)(const float *z, int64_t classes)
-{
-    float tail[16];
-    int64_t j = 0, full = classes & ~(int64_t)15;
-    NAME(Tops) tops;
-    NAME(no_tops)(&tops);
-    NAME(get_tail_f)(z, classes, tail);
-    for (; j + 32 <= classes; j += 32)
+        most[u] = splat_f(-INFINITY);
+    for (; j + 32 <= count; j += 32)
         for (int u = 0; u < 2 * P; u++)
-            NAME(look)(&tops, u, LOAD_F(z + j + u * FW));
-    if (j < full)
-        EACH NAME(look)(&tops, u, LOAD_F(z + j + u * FW));
-    if (full < classes)
-        EACH NAME(look)(&tops, P + u, LOAD_F(tail + u * FW));
-    return NAME(found)(&tops);
+            most[u] = MAX_F(LOAD_F(z + j + u * FW), most[u]);
+    for (int u = 1; u < 2 * P; u++)
+        most[0] = MAX_F(most[u], most[0]);
+    float top = NAME(largest)(most[0]);
+    for (; j < count; j++)
+        top = z[j] > top ? z[j] : top;
+    return top;
 }
 
 /* The first class with this logit, which some class has. */
@@ -585,7 +552,7 @@ INLINE NAME(Place) NAME(first_place)(const Scores *s)
 {
     NAME(Place) p = {.row = s->rows ? floats_of(s, 0) : NULL};
     if (s->rows && s->type != DOUBLE)
-        p.top = (Top){NAME(find)((const float *)p.row, s->classes).top, ~(uint32_t)0};
+        p.top = (Top){NAME(most_of)((const float *)p.row, s->classes), ~(uint32_t)0};
     return p;
 }
 
@@ -609,12 +576,13 @@ INLINE int64_t NAME(first_of)(const float *z, int64_t classes, Top top)
 FUNCTION Top NAME(sums_from_second)(const float *z, const float *after, int64_t classes, int64_t at,
                                     Sums *out, float *kept)
 {
-    Found found = NAME(find)(z, classes);
-    NAME(Way) way = {1, kept != NULL, found.second, found.top - found.second};
-    *out = (Sums){.top = found.top};
-    if (found.second == -INFINITY) {
+    float before = NAME(most_of)(z, at), behind = NAME(most_of)(z + at + 1, classes - at - 1);
+    float second = before > behind ? before : behind;
+    NAME(Way) way = {1, kept != NULL, second, z[at] - second};
+    *out = (Sums){.top = z[at]};
+    if (second == -INFINITY) {
         NAME(sums_of_one)(z, classes, out, kept);
-        return (Top){NAME(find)(after, classes).top, ~(uint32_t)0};
+        return (Top){NAME(most_of)(after, classes), ~(uint32_t)0};
     }
     return NAME(sums_f)(way, z, after, classes, at, out, kept);
 }
