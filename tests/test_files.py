@@ -458,13 +458,22 @@ def test_safetensors_extra_is_named_when_absent(tmp_path: Path, monkeypatch) -> 
         Predictions.load(tmp_path / "whole.safetensors")
 
 
-def test_bfloat16_safetensors_are_refused(tmp_path: Path) -> None:
+def test_bfloat16_safetensors_are_read(tmp_path: Path) -> None:
+    logits = draw(40, 7, dtype="float32")[0]
+    bits = (logits.view(np.uint32) >> 16).astype("<u2")
+    labels = np.arange(40) % 7
     header = {
-        "logits": {"dtype": "BF16", "shape": [2, 2], "data_offsets": [0, 8]},
-        "labels": {"dtype": "I64", "shape": [2], "data_offsets": [8, 24]},
+        "labels": {"dtype": "I64", "shape": [40], "data_offsets": [0, 320]},
+        "logits": {"dtype": "BF16", "shape": [40, 7], "data_offsets": [320, 880]},
     }
     head = json.dumps(header).encode()
-    data = struct.pack("<Q", len(head)) + head + b"\0" * 8 + struct.pack("<qq", 0, 1)
-    (tmp_path / "p.safetensors").write_bytes(data)
+    data = struct.pack("<Q", len(head)) + head + labels.tobytes() + bits.tobytes()
+    path = tmp_path / "p.safetensors"
+    path.write_bytes(data)
+    p = Predictions.load(path)
+    assert (p.logits == (bits.astype(np.uint32) << 16).view(np.float32)).all()
+    np.testing.assert_allclose(p.logits, logits, rtol=2**-7)
+    assert (p.labels == labels).all()
+    path.write_bytes(data[:-9])
     with pytest.raises(InputError, match="cannot be read"):
-        Predictions.load(tmp_path / "p.safetensors")
+        Predictions.load(path)
