@@ -17,13 +17,16 @@ import pytest
 import calibrant
 from calibrant import InputError, Predictions
 from calibrant._core import arrays, processes
+from calibrant._core.checks import FileNote
 from calibrant.streaming import (
     Accumulator,
     LocalProcesses,
     Part,
     _executors,
     _parquet,
+    accumulate_batches,
     accumulate_files,
+    accumulate_parquet,
     in_this_process,
     parquet_files,
 )
@@ -251,8 +254,81 @@ def test_a_file_that_cannot_be_added_counts_for_nothing(
 
 def test_groups_must_exist(tmp_path: Path) -> None:
     write_shards(tmp_path)
-    with pytest.raises(InputError, match="must name one of the groups"):
-        in_this_process(files_in(tmp_path), by="site")
+    files = files_in(tmp_path)
+    for run in (in_this_process, partial(accumulate_files, executor=LocalProcesses(1))):
+        for skip_bad in (False, True):
+            with pytest.raises(InputError, match=r"^by must name one of the groups; got 'site'"):
+                run(files, by="site", skip_bad=skip_bad)
+
+
+# --- columns of any name ---
+
+NAMES = ["cat", "dog", "owl"]
+COLUMNS = {"label_column": "truth", "prob_columns": "p_*", "group_columns": ["site"]}
+
+
+@pytest.fixture
+def own_columns(tmp_path: Path) -> Path:
+    """Files as other tools write them: names for labels, and columns that mean nothing here."""
+    import pyarrow.parquet as pq
+
+    for number in range(3):
+        z, labels = draw(200 + number, 3, seed=number)
+        probs = Predictions(logits=z, labels=labels).probs
+        table = {
+            "id": np.arange(len(z)),
+            "text": [f"sample {k}" for k in range(len(z))],
+            "site": np.where(labels == z.argmax(1), "north", "south"),
+            "truth": np.array(NAMES)[labels],
+            **{f"p_{name}": probs[:, k] for k, name in enumerate(NAMES)},
+            "taken": pa.array([None] * len(z), pa.timestamp("us")),
+        }
+        pq.write_table(pa.table(table), tmp_path / f"part-{number}.parquet")
+    return tmp_path
+
+
+@pytest.mark.parametrize("executor", [None, Given([2, 1, 0]), LocalProcesses(1)])
+def test_columns_of_any_name(own_columns: Path, executor: Any) -> None:
+    files = files_in(own_columns)
+    run = in_this_process if executor is None else partial(accumulate_files, executor=executor)
+    with pytest.warns(FileNote, match=r"part-0\.parquet: not used: id, text, taken\."):
+        found = run(files, by="site", **COLUMNS)
+    with pytest.warns(FileNote):
+        parts = [calibrant.load(file, **COLUMNS) for file in files]
+    assert set(found.groups) == {"north", "south"}
+    for site, total in found.groups.items():
+        want = Accumulator(3)
+        for part in parts:
+            want.update(part.take(part.groups["site"] == site))
+        assert total.result() == want.result()
+    with pytest.raises(InputError, match="unknown column"):
+        run(files, strict=True, **COLUMNS)
+
+
+def test_batches_with_columns_of_any_name(own_columns: Path) -> None:
+    import pyarrow.parquet as pq
+
+    file = own_columns / "part-1.parquet"
+    total = accumulate_batches(pq.read_table(file).to_batches(max_chunksize=50), **COLUMNS)
+    with pytest.warns(FileNote):
+        want = accumulate_parquet([file], **COLUMNS)
+    assert total.result() == want.result()
+    with pytest.raises(InputError, match="label_column=…"):
+        accumulate_batches([pq.read_table(file)], prob_columns="p_*")
+
+
+def test_the_command_reads_columns_of_any_name(own_columns: Path) -> None:
+    columns = ["--label-column", "truth", "--prob-columns", "p_*", "--group-column", "site"]
+    line = ["measure", own_columns, "--stream", "--replicates", 50, "--by", "site"]
+    done = call(*line, *columns)
+    assert done.returncode == 0
+    assert "calibrant: note: part-0.parquet: not used: id, text, taken." in done.stderr
+    assert "north" in done.stdout
+    bare = call(*line)
+    assert bare.returncode == 2
+    assert "--label-column" in bare.stderr
+    other = call(*line, *columns, "--ignore-index", 255)
+    assert "--ignore-index cannot be used with --stream" in other.stderr
 
 
 # --- the command ---

@@ -411,11 +411,20 @@ def test_parquet_refusals(tmp_path: Path, shards: tuple[Path, np.ndarray, np.nda
     for columns, message in (
         ({"confidence": [0.5], "correct": [True]}, "must hold logits or probs"),
         ({"logit_0": [0.5], "logit_1": [0.1]}, "column label"),
-        ({"label": [0], "logit_0": [0.5], "extra": [1]}, "unknown column"),
+        (
+            {"label_0": [0], "label_1": [1], "prob_0": [0.1], "prob_1": [0.5]},
+            "one label per sample",
+        ),
     ):
         pq.write_table(pa.table(columns), tmp_path / "x.parquet")
         with pytest.raises(InputError, match=message):
             accumulate_parquet([tmp_path / "x.parquet"])
+    extra = pa.table({"label": [0], "logit_0": [0.5], "logit_1": [0.1], "extra": [1]})
+    pq.write_table(extra, tmp_path / "x.parquet")
+    with pytest.raises(InputError, match="unknown column"):
+        accumulate_parquet([tmp_path / "x.parquet"], strict=True)
+    with pytest.raises(InputError, match="A stream has no option 'labels'"):
+        accumulate_parquet([tmp_path / "x.parquet"], labels="label")
     empty = pa.table({"label": pa.array([], pa.int64()), "logit_0": pa.array([], pa.float32())})
     pq.write_table(empty, tmp_path / "x.parquet")
     with pytest.raises(InputError, match="at least one row"):
@@ -429,7 +438,7 @@ def test_shards_must_be_alike(tmp_path: Path) -> None:
     others = (
         {**three, "logit_3": z[:, 3]},
         {**three, "label": labels.astype(str)},
-        {**three, "id": labels},
+        {**three, "weights": np.ones(60)},
         {**three, "logit_0": z[:, 0].astype(np.float64)},
     )
     for other in others:

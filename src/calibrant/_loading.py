@@ -41,7 +41,7 @@ def load(
     """
     columns, ignore_index = read_columns(path, labels, options, need_labels=False)
     p = _record(path, columns, ignore_index)
-    note_ignored(path, columns)
+    note_ignored(path, columns.ignored)
     return p
 
 
@@ -105,7 +105,7 @@ def load_measurable(
     if type(p) is Scores:
         rule, got = "must hold labels", f"got {p.kind} alone"
         raise refuse(Path(path).name, rule, got, io.hint(columns.ignored, "labels"))
-    note_ignored(path, columns)
+    note_ignored(path, columns.ignored)
     return p  # type: ignore[return-value]
 
 

@@ -221,7 +221,7 @@ class Predictions(Belongs, Scores):
             meta=columns.meta,
             ignore_index=ignore_index,
         )
-        note_ignored(path, columns)
+        note_ignored(path, columns.ignored)
         return p
 
 
@@ -240,10 +240,10 @@ def read_columns(
     return replace(columns, meta=columns.meta | intended), own["ignore_index"]
 
 
-def note_ignored(path: str | Path, columns: io.Columns) -> None:
+def note_ignored(path: str | Path, ignored: Sequence[str]) -> None:
     """Name the columns that were not used, in one line."""
-    if not columns.ignored:
+    if not ignored:
         return
-    more = len(columns.ignored) - MOST_NAMED
-    shown = ", ".join(columns.ignored[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    more = len(ignored) - MOST_NAMED
+    shown = ", ".join(ignored[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
     warnings.warn(f"{Path(path).name}: not used: {shown}.", FileNote, stacklevel=3)

@@ -35,6 +35,8 @@ class CalibrationAggregate(AggregateFnV2):  # type: ignore[misc]
         Column of the groups in ``groupby(by).aggregate(…)``, which is no column of predictions.
     name
         Name of the column of the result.
+    options
+        Options of ``calibrant.load`` that say what the columns mean, such as ``label_column``.
     """
 
     def __init__(
@@ -44,8 +46,9 @@ class CalibrationAggregate(AggregateFnV2):  # type: ignore[misc]
         intervals: bool = True,
         by: str | None = None,
         name: str = "calibration",
+        **options: Any,
     ) -> None:
-        self._bins, self._intervals, self._by = bins, intervals, by
+        self._bins, self._intervals, self._by, self._options = bins, intervals, by, options
         super().__init__(name, lambda: b"", on=None, ignore_nulls=False)
 
     def aggregate_block(self, block: Any) -> bytes:
@@ -57,7 +60,7 @@ class CalibrationAggregate(AggregateFnV2):  # type: ignore[misc]
             table = table.drop_columns([self._by])
         if not table.num_rows:
             return b""
-        return accumulate_batches([table], bins=self._bins).state()
+        return accumulate_batches([table], bins=self._bins, **self._options).state()
 
     def combine(self, current_accumulator: bytes, new: bytes) -> bytes:
         """Merge two states; that of no rows is empty."""

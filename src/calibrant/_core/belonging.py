@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -57,11 +57,7 @@ class Belonging:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> dict[str, Any]:
         """The columns of a file as arguments of a record."""
-        groups = {
-            name.removeprefix(GROUP_PREFIX): array
-            for name, array in arrays.items()
-            if name.startswith(GROUP_PREFIX)
-        }
+        groups = {name: arrays[f"{GROUP_PREFIX}{name}"] for name in groupings(arrays)}
         found = {name: arrays[name] for name in (CLUSTERS, WEIGHTS) if name in arrays}
         return found | ({"groups": groups} if groups else {})
 
@@ -114,15 +110,28 @@ class Belonging:
 
     def group(self, name: str) -> NDArray[Any]:
         """The group of each sample under the named grouping."""
-        if name not in self.groups:
-            column = f"Load a column of the file with group_columns=[{name!r}]."
-            near = f"{near_name(name, self.groups)} " if self.groups else ""
-            advice = near + column
-            raise refuse("by", "must name one of the groups", f"got {name!r}", advice)
+        check_group(name, self.groups)
         return self.groups[name]
 
 
 NONE = Belonging()
+
+
+def check_group(name: str, known: Collection[str]) -> None:
+    """Reject a grouping that is not there."""
+    if name not in known:
+        column = f"Load a column of the file with group_columns=[{name!r}]."
+        near = f"{near_name(name, known)} " if known else ""
+        raise refuse("by", "must name one of the groups", f"got {name!r}", near + column)
+
+
+def groupings(names: Iterable[str]) -> list[str]:
+    """The groupings among the names of arrays.
+
+    >>> groupings(["labels", "group:site"])
+    ['site']
+    """
+    return [name.removeprefix(GROUP_PREFIX) for name in names if name.startswith(GROUP_PREFIX)]
 
 
 def is_belonging(name: str) -> bool:

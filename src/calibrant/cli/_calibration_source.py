@@ -16,8 +16,8 @@ from calibrant._multilabel import MultiLabel
 from calibrant.calibrators import Calibrator
 from calibrant.cli._calibration_report import CalibrationReport, size_in_words
 from calibrant.metrics import default_metrics
-from calibrant.predictions import Confidences, Predictions
-from calibrant.streaming import Accumulator, ParquetShards, parquet_files
+from calibrant.predictions import Confidences, Predictions, note_ignored
+from calibrant.streaming import STREAM_OPTIONS, Accumulator, ParquetShards, parquet_files
 
 # A Parquet file of more values than this is read batch by batch.
 SLAB_ELEMENTS = 1 << 26
@@ -51,10 +51,11 @@ class Source:
         if out is None:
             return cls((), None, None)
         io.writer_for(out, "--out")
-        shards = _as_shards(patterns)
+        shards = _as_shards(patterns, layout)
         if shards is None:
             url = patterns[0] if io.is_url(patterns[0]) else None
             return cls((Path(patterns[0]),), None, out, layout, url)
+        note_ignored(shards.files[0].name, shards.ignored)
         if out.suffix.lower() != ".parquet":
             rule, advice = "must end in .parquet for Parquet data of this size", "Rename it."
             raise refuse("--out", rule, f"got {out.name!r}", advice)
@@ -85,8 +86,9 @@ class Source:
         )
 
 
-def _as_shards(patterns: Sequence[str]) -> ParquetShards | None:
+def _as_shards(patterns: Sequence[str], options: Mapping[str, Any]) -> ParquetShards | None:
     """The Parquet files meant, or None for a single file to be read whole."""
+    layout = io.Layout.of({k: v for k, v in options.items() if k in STREAM_OPTIONS})
     if len(patterns) == 1 and io.is_url(patterns[0]):
         return None
     if len(patterns) == 1 and not Path(patterns[0]).is_dir():
@@ -96,7 +98,7 @@ def _as_shards(patterns: Sequence[str]) -> ParquetShards | None:
                 raise FileNotFoundError(f"{single}: no such file. Check the path.")
             if single.suffix.lower() != ".parquet":
                 return None
-            shards = ParquetShards.open([single])
+            shards = ParquetShards.open([single], layout=layout)
             return shards if shards.num_rows * shards.row_values > SLAB_ELEMENTS else None
     files = parquet_files(patterns, "apply")
     wrong = [file for file in files if Path(file).suffix.lower() != ".parquet"]
@@ -106,7 +108,7 @@ def _as_shards(patterns: Sequence[str]) -> ParquetShards | None:
             "Convert them, or run the command once per file.",
         )
         raise refuse("--apply", rule, f"got {Path(wrong[0]).name!r}", advice)
-    return ParquetShards.open(files)
+    return ParquetShards.open(files, layout=layout)
 
 
 def _apply_to_shards(

@@ -139,7 +139,8 @@ def refuse_given(context: typer.Context, options: list[str], rule: str) -> None:
     for option in options:
         source = context.get_parameter_source(option)
         if source is not None and source.name == "COMMANDLINE":
-            raise refuse(f"--{option.replace('_', '-')}", rule, None, "Leave it out.")
+            name = next(p.opts[0] for p in context.command.params if p.name == option)
+            raise refuse(name, rule, None, "Leave it out.")
 
 
 @contextmanager

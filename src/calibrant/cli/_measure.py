@@ -92,14 +92,18 @@ def measure_command(
     parallel = {"executor": executor, "workers": workers, "address": address}
     more = origin(paths, **resampling)
     if stream:
-        unused = ["labels", "positive", "threshold", "costs", *OPTIONS]
+        from calibrant.streaming import STREAM_OPTIONS
+
+        others = [name for name in OPTIONS if name not in STREAM_OPTIONS]
+        unused = ["labels", "positive", "threshold", "costs", *others]
         refuse_given(context, unused, "cannot be used with --stream")
-        panel: Any = measure_stream(
-            paths,
-            Streaming(by, skip_bad, parallel),
-            resampling=Resampling(**resampling) if intervals else None,
-            **chosen,
-        )
+        with one_line_warnings():
+            panel: Any = measure_stream(
+                paths,
+                Streaming(by, skip_bad, parallel, layout),
+                resampling=Resampling(**resampling) if intervals else None,
+                **chosen,
+            )
     else:
         refuse_given(context, [*parallel, "skip_bad"], "needs --stream")
         keywords = {"intervals": intervals, **chosen, **decisions, **resampling}

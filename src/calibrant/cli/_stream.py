@@ -35,11 +35,15 @@ SHOWN_FILES = 3
 
 @dataclass(frozen=True)
 class Streaming:
-    """How files are read: by group or not, what to do with bad ones, and what reads them."""
+    """How files are read: by group or not, what to do with bad ones, and what reads them.
+
+    ``layout`` says what their columns mean.
+    """
 
     by: str | None
     skip_bad: bool
     parallel: Mapping[str, Any]
+    layout: Mapping[str, Any]
 
 
 def measure_stream(
@@ -79,7 +83,7 @@ def _check_endings(files: Sequence[str]) -> None:
 def _accumulated(files: Sequence[str], how: Streaming, bins: int) -> FileTotals:
     from calibrant.streaming import FILE_EXECUTORS, Part, accumulate_files, in_this_process
 
-    keywords: dict[str, Any] = {"bins": bins, "by": how.by, "skip_bad": how.skip_bad}
+    keywords: dict[str, Any] = {"bins": bins, "by": how.by, "skip_bad": how.skip_bad, **how.layout}
     options = {key: value for key, value in how.parallel.items() if value is not None}
     if not options:
         with progress("measuring") as advance:

@@ -8,11 +8,11 @@ from typing import Any
 
 from calibrant._core.checks import refuse
 from calibrant._core.files import check_regular, replacing
-from calibrant.io._arrow import check_columns, is_list, is_text, table_arrays
+from calibrant.io._arrow import check_columns, is_list, is_text, table_columns
 from calibrant.io._columns import ARRAY_NAMES, FILE_NOTES, Columns, hint
 from calibrant.io._csv import read_csv, read_tsv, write_csv
 from calibrant.io._inspect import read_eval, read_json
-from calibrant.io._layout import Layout
+from calibrant.io._layout import Layout, Plan, plan_columns
 from calibrant.io._logs import is_pattern, read_jsonl
 from calibrant.io._npy import read_array, read_npy, read_npy_alone, read_npy_pair
 from calibrant.io._npz import read_arrays, read_npz, write_npz
@@ -36,6 +36,7 @@ __all__ = [
     "PARQUET_OPTIONS",
     "Columns",
     "Layout",
+    "Plan",
     "RemoteFile",
     "check_columns",
     "hint",
@@ -46,13 +47,14 @@ __all__ = [
     "parquet_header",
     "parquet_needs",
     "parquet_writer",
+    "plan_columns",
     "read",
     "read_array",
     "read_arrays",
     "read_npy",
     "read_parquet",
     "remote_files",
-    "table_arrays",
+    "table_columns",
     "write",
     "writer_for",
 ]

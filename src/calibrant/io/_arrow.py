@@ -48,19 +48,12 @@ def arrow_table(columns: Columns) -> pa.Table:
     return pa.table(fields, metadata=None if header is None else {META_KEY: header})
 
 
-def table_arrays(table: pa.Table | pa.RecordBatch, where: str) -> dict[str, NDArray[Any]]:
-    """Turn columns ``label, logit_0 …`` or list columns ``labels, logits`` into arrays.
-
-    Numbered columns become a matrix stored column by column, so that no transposing copy is made.
-    """
-    return table_columns(table, where, Layout(strict=True)).arrays
-
-
 def table_columns(
     table: pa.Table | pa.RecordBatch, where: str, layout: Layout, *, pad: bool = False
 ) -> Columns:
     """The columns of a table that mean something, as arrays, and a note on the others.
 
+    Numbered columns become a matrix stored column by column, so that no transposing copy is made.
     ``pad`` fills up lists of different lengths with options of probability 0.
     """
     plan = plan_columns(table.schema.names, where, layout)

@@ -17,10 +17,11 @@ from calibrant.streaming._files import (
 )
 from calibrant.streaming._monitor import Monitor
 from calibrant.streaming._monitor_report import MonitoredValue, MonitorReport
-from calibrant.streaming._parquet import ParquetShards, parquet_files
+from calibrant.streaming._parquet import STREAM_OPTIONS, ParquetShards, parquet_files
 
 __all__ = [
     "FILE_EXECUTORS",
+    "STREAM_OPTIONS",
     "Accumulator",
     "FileExecutor",
     "FileTotals",

@@ -24,6 +24,7 @@ from calibrant.streaming._files import (
     measure_chunk,
     merge_states,
 )
+from calibrant.streaming._parquet import stream_layout
 
 Chunk = tuple[str, ...]
 ATTEMPTS = 3
@@ -209,6 +210,7 @@ def accumulate_files(
     by: str | None = None,
     skip_bad: bool = False,
     progress: Callable[[Part, int], None] | None = None,
+    **options: Any,
 ) -> FileTotals:
     """Accumulate Parquet files in parallel, on this machine or a cluster.
 
@@ -226,8 +228,11 @@ def accumulate_files(
         Whether files that cannot be read are left out; otherwise the first one raises.
     progress
         Called with what has been read so far and the number of files.
+    options
+        Options of ``calibrant.load`` that say what the columns mean, such as ``label_column``.
     """
-    plan = common_plan(files, bins=bins, by=by, skip_bad=skip_bad)
+    plan = common_plan(files, stream_layout(options), bins=bins, by=by, skip_bad=skip_bad)
+    plan.start()
     so_far = Part()
 
     def report(part: Part) -> None:

@@ -15,10 +15,18 @@ from typing import Any
 import numpy as np
 
 from calibrant._core.arrays import one_ahead
+from calibrant._core.belonging import check_group
 from calibrant._core.checks import InputError, refuse
-from calibrant.predictions import Predictions
+from calibrant.io import Layout
+from calibrant.predictions import Predictions, note_ignored
 from calibrant.streaming._accumulator import Accumulator
-from calibrant.streaming._parquet import ParquetShards, predictions_of, unlike
+from calibrant.streaming._parquet import (
+    ParquetShards,
+    predictions_of,
+    stream_layout,
+    unlike,
+    without_labels,
+)
 
 # Each group needs four megabytes where it is accumulated.
 MOST_GROUPS = 256
@@ -32,19 +40,34 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class FilePlan:
-    """What to make of each file; ``columns`` and ``classes`` are those of the file ``like``."""
+    """What to make of each file; ``columns`` and ``classes`` are those of the file ``like``.
+
+    The layout says which columns are read; ``ignored`` are the others of the file ``like``.
+    """
 
     bins: int
     by: str | None
     like: str
     columns: tuple[tuple[str, str], ...]
     classes: tuple[str, ...] | None
+    ignored: tuple[str, ...]
+    groups: tuple[str, ...]
+    layout: Layout
 
     @classmethod
     def of(cls, shards: ParquetShards, *, bins: int, by: str | None) -> FilePlan:
         """Take the columns and classes of files that are known to be alike."""
-        _check_labels(shards)
-        return cls(bins, by, shards.files[0].name, shards.columns, shards.classes)
+        if not shards.labelled:
+            raise without_labels("paths")
+        first = shards.files[0].name
+        known = (shards.columns, shards.classes, shards.ignored, shards.groups, shards.layout)
+        return cls(bins, by, first, *known)
+
+    def start(self) -> None:
+        """Check the grouping, and say which columns are not used: once, before files are read."""
+        if self.by is not None:
+            check_group(self.by, self.groups)
+        note_ignored(self.like, self.ignored)
 
     def alike(self, other: FilePlan) -> bool:
         """Whether two files have the same columns, types and class names."""
@@ -135,7 +158,7 @@ def _pieces(files: Sequence[str], plan: FilePlan, refused: Container[int]) -> It
     for place, file in enumerate(files):
         bad = None
         try:
-            shards = ParquetShards.open([file], may_be_empty=True)
+            shards = ParquetShards.open([file], layout=plan.layout, may_be_empty=True)
             plan.check(shards)
             for batch in shards.batches():
                 assert isinstance(batch, Predictions)  # files without labels were refused
@@ -206,7 +229,9 @@ def merge_states(*many: States) -> States:
     return found.states()
 
 
-def common_plan(files: Sequence[str], *, bins: int, by: str | None, skip_bad: bool) -> FilePlan:
+def common_plan(
+    files: Sequence[str], layout: Layout, *, bins: int, by: str | None, skip_bad: bool
+) -> FilePlan:
     """The plan that the first file gives; with ``skip_bad`` the one that most of some files give.
 
     One odd file at the front must not make all others bad.
@@ -215,7 +240,7 @@ def common_plan(files: Sequence[str], *, bins: int, by: str | None, skip_bad: bo
     plans: list[FilePlan] = []
     for file in tried:
         try:
-            shards = ParquetShards.open([file], may_be_empty=True)
+            shards = ParquetShards.open([file], layout=layout, may_be_empty=True)
             plans.append(FilePlan.of(shards, bins=bins, by=by))
         except (InputError, OSError) as error:
             if not skip_bad:
@@ -227,12 +252,6 @@ def common_plan(files: Sequence[str], *, bins: int, by: str | None, skip_bad: bo
         )
         raise refuse("paths", rule, f"got none among {len(tried):,} of them", advice)
     return max(plans, key=lambda plan: sum(plan.alike(other) for other in plans))
-
-
-def _check_labels(shards: ParquetShards) -> None:
-    if not shards.labelled:
-        rule, advice = "must hold a column label", "Name the label column 'label'."
-        raise refuse("paths", rule, "got scores alone", advice)
 
 
 def bad_file(bad: Mapping[str, str]) -> InputError:
@@ -248,29 +267,33 @@ def accumulate_parquet(
     *,
     bins: int = 15,
     progress: Progress | None = None,
+    **options: Any,
 ) -> Accumulator:
     """Accumulate Parquet files that may be larger than memory, in this process.
 
-    Columns are those of ``Predictions.load``. ``progress`` is called with the rows done and the
-    total.
+    Columns are those of ``calibrant.load``, and so are the ``options`` that say what they mean,
+    such as ``label_column``. ``progress`` is called with the rows done and the total.
     """
-    return in_this_process([str(path) for path in paths], bins=bins, progress=progress).total
+    files = [str(path) for path in paths]
+    return in_this_process(files, bins=bins, progress=progress, **options).total
 
 
-def accumulate_batches(batches: Iterable[Any], *, bins: int = 15) -> Accumulator:
-    """Accumulate Arrow tables or record batches with the columns of ``Predictions.load``.
+def accumulate_batches(batches: Iterable[Any], *, bins: int = 15, **options: Any) -> Accumulator:
+    """Accumulate Arrow tables or record batches with the columns of ``calibrant.load``.
 
-    For engines that hand out Arrow data, such as Spark, Ray Data, DuckDB and Polars.
+    For engines that hand out Arrow data, such as Spark, Ray Data, DuckDB and Polars. ``options``
+    are those of ``accumulate_parquet``.
 
     >>> import pyarrow as pa
     >>> table = pa.table({"label": [0, 1], "logit_0": [2.0, 0.0], "logit_1": [0.0, 1.0]})
     >>> accumulate_batches([table]).result()["accuracy"]
     1.0
     """
+    layout = stream_layout(options)
     total: Accumulator | None = None
     for batch in batches:
         if batch.num_rows:
-            predictions = predictions_of(batch)
+            predictions = predictions_of(batch, layout)
             total = total or Accumulator(predictions.num_classes, bins=bins)
             total.update(predictions)
     if total is None:
@@ -285,15 +308,20 @@ def in_this_process(
     by: str | None = None,
     skip_bad: bool = False,
     progress: Progress | None = None,
+    **options: Any,
 ) -> FileTotals:
-    """Measure the files one after the other; ``progress`` gets the rows done and the total."""
-    part = Part()
+    """Measure the files one after the other; ``progress`` gets the rows done and the total.
+
+    ``options`` are those of ``accumulate_parquet``.
+    """
+    part, layout = Part(), stream_layout(options)
     if skip_bad:
-        plan = common_plan(files, bins=bins, by=by, skip_bad=True)
+        plan = common_plan(files, layout, bins=bins, by=by, skip_bad=True)
         rows, good, part = _openable(files, plan)
     else:
-        shards = ParquetShards.open(files)
+        shards = ParquetShards.open(files, layout=layout)
         plan, rows, good = FilePlan.of(shards, bins=bins, by=by), shards.num_rows, list(files)
+    plan.start()
     found, done = Merged(), 0
 
     def advance(more: int) -> None:
@@ -315,7 +343,7 @@ def _openable(files: Sequence[str], plan: FilePlan) -> tuple[int, list[str], Par
     rows, good, bad = 0, [], {}
     for file in files:
         try:
-            shards = ParquetShards.open([file], may_be_empty=True)
+            shards = ParquetShards.open([file], layout=plan.layout, may_be_empty=True)
             plan.check(shards)
         except (InputError, OSError) as error:
             bad[file] = " ".join(str(error).split())

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from calibrant import io
+from calibrant._core.belonging import groupings
 from calibrant._core.checks import (
     InputError,
     refuse,
 )
 from calibrant._core.files import check_regular, clear_errors
 from calibrant._core.memory import check_size
+from calibrant._core.options import check_option_names
 from calibrant._scores import Scores
 from calibrant.predictions import Predictions
 
@@ -26,9 +28,26 @@ LEAST_BATCH, MOST_ELEMENTS = 1024, 16_000_000  # the second wins
 BYTES_PER_VALUE = 24  # copies of a batch: as read, as one array, and while it is counted
 # Bytes read ahead in each column. Without this a whole row group would be held.
 READ_AHEAD = 1 << 16
-
+# Options of ``calibrant.load`` that streams have, too.
+STREAM_OPTIONS = (
+    "label_column",
+    "prob_columns",
+    "logit_columns",
+    "cluster_column",
+    "group_columns",
+    "classes",
+    "percent",
+    "renormalise",
+    "strict",
+)
 
 File = Path | io.RemoteFile
+
+
+def stream_layout(options: Mapping[str, Any]) -> io.Layout:
+    """What the columns of a stream mean, from options by name."""
+    check_option_names("A stream", options, STREAM_OPTIONS)
+    return io.Layout.of(options)
 
 
 @dataclass(frozen=True)
@@ -36,7 +55,8 @@ class ParquetShards:
     """Predictions in Parquet files that may be larger than memory, read batch by batch.
 
     ``classes`` are the class names of the files; ``meta`` is the metadata they have in common;
-    ``columns`` are the names and types of their columns.
+    ``columns`` are the names and types of the columns that are read, ``ignored`` the names of the
+    others in the first file, ``groups`` the groupings. ``layout`` says which column is what.
     """
 
     files: tuple[File, ...]
@@ -46,33 +66,56 @@ class ParquetShards:
     classes: tuple[str, ...] | None
     meta: Mapping[str, Any]
     columns: tuple[tuple[str, str], ...]
+    ignored: tuple[str, ...]
+    groups: tuple[str, ...]
+    layout: io.Layout
 
     @classmethod
-    def open(cls, paths: Sequence[str | Path], *, may_be_empty: bool = False) -> Self:
+    def open(
+        cls,
+        paths: Sequence[str | Path],
+        *,
+        layout: io.Layout | None = None,
+        may_be_empty: bool = False,
+    ) -> Self:
         """Read the columns and metadata of all files; reject files without predictions."""
         import pyarrow.parquet as pq
 
-        files = tuple(_located(path) for path in paths)
+        files, layout = tuple(_located(path) for path in paths), layout or io.Layout()
         rows = values = 0
-        schemas = []
+        schemas, plans = [], []
         for file in files:
             with (
                 clear_errors(file.name, "parquet", *_arrow_errors()),
                 _readable(file) as source,
                 pq.ParquetFile(source) as opened,
             ):
-                io.check_columns(opened.schema_arrow, file.name)
-                schemas.append(opened.schema_arrow)
+                schema = opened.schema_arrow
+                plan = io.plan_columns(schema.names, file.name, layout)
+                io.check_columns(schema, file.name, plan.becomes)
+                _check_kind(plan)
+                schemas.append(schema)
+                plans.append(plan)
                 rows += opened.metadata.num_rows
-                values += _num_values(opened.metadata)
+                values += _num_values(opened.metadata, plan.used)
         if not (rows or may_be_empty):
             raise refuse("paths", "must hold at least one row", "got none", "Check the pattern.")
-        _check_alike(files, schemas)
-        _check_scores(schemas[0].names)
+        columns = [_columns(schema, plan) for schema, plan in zip(schemas, plans, strict=True)]
+        _check_alike(files, columns)
         classes, meta = _common_header(files, schemas)
-        labelled = bool({"label", "labels"} & set(schemas[0].names))
-        width = max(values // max(rows, 1), len(schemas[0].names))  # the path differs between files
-        return cls(files, rows, width, labelled, classes, meta, _columns(schemas[0]))
+        first = plans[0]
+        return cls(
+            files,
+            num_rows=rows,
+            row_values=max(values // max(rows, 1), len(first.used)),  # paths differ between files
+            labelled="labels" in first.becomes.values(),
+            classes=layout.classes or first.classes or classes,
+            meta=meta,
+            columns=columns[0],
+            ignored=first.ignored,
+            groups=tuple(groupings(first.becomes.values())),
+            layout=layout,
+        )
 
     def batches(self) -> Iterator[Scores]:
         """Yield the rows in order: predictions, or scores where there are no labels."""
@@ -81,20 +124,22 @@ class ParquetShards:
         least = min(LEAST_BATCH, MOST_ELEMENTS // self.row_values)
         size = max(1, least, BATCH_ELEMENTS // self.row_values)
         check_size(size * self.row_values * BYTES_PER_VALUE, f"a batch of {size:,} rows")
+        used = [name for name, _ in self.columns]
         for file in self.files:
             start = 0
             with _readable(file) as source:
                 with clear_errors(file.name, "parquet", *_arrow_errors()):
                     opened = pq.ParquetFile(source, **_reading(file))
                 with opened:
-                    for batch in _clearly(opened.iter_batches(batch_size=size), file):
+                    found = opened.iter_batches(batch_size=size, columns=used)
+                    for batch in _clearly(found, file):
                         if batch.num_rows:
                             yield self._record(batch, file, start)
                             start += batch.num_rows
 
     def _record(self, batch: Any, file: File, start: int) -> Scores:
         with clear_errors(file.name, "parquet", *_arrow_errors()):
-            arrays = io.table_arrays(batch, file.name)
+            arrays = io.table_columns(batch, file.name, self.layout).arrays
         labelled = "labels" in arrays
         names = ("logits", "probs", *(("labels",) if labelled else ()))
         arguments = io.Columns(arrays).arguments(Path(file.name), names, belonging=labelled)
@@ -105,14 +150,19 @@ class ParquetShards:
             raise InputError(f"{file.name}, counted from row {start:,}: {error}") from error
 
 
-def predictions_of(batch: Any) -> Predictions:
+def predictions_of(batch: Any, layout: io.Layout) -> Predictions:
     """The predictions in the columns of an Arrow table or record batch."""
-    arrays = io.table_arrays(batch, "batch")
-    if "labels" not in arrays:
-        rule, advice = "must hold a column label", "Name the label column 'label'."
-        raise refuse("batches", rule, "got scores alone", advice)
-    arguments = io.Columns(arrays).arguments(Path("batch"), ("logits", "probs", "labels"))
-    return Predictions(**arguments)
+    columns = io.table_columns(batch, "batch", layout)
+    if "labels" not in columns.arrays:
+        raise without_labels("batches")
+    arguments = columns.arguments(Path("batch"), ("logits", "probs", "labels"))
+    return Predictions(**arguments, classes=columns.classes)
+
+
+def without_labels(what: str) -> InputError:
+    """The error for scores that cannot be measured."""
+    advice = "Say which column holds the labels: label_column=…."
+    return refuse(what, "must hold a column label", "got scores alone", advice)
 
 
 def parquet_files(patterns: Sequence[str], argument: str = "PATHS") -> list[str]:
@@ -176,21 +226,22 @@ def _clearly(batches: Iterator[Any], file: File) -> Iterator[Any]:
         yield batch
 
 
-def _num_values(metadata: Any) -> int:
-    """Values in a file; a list column has as many as its lists hold."""
-    return sum(chunk.num_values for chunk in io.parquet_chunks(metadata))
+def _num_values(metadata: Any, used: Collection[str]) -> int:
+    """Values in the columns that are read; a list column has as many as its lists hold."""
+    chunks = io.parquet_chunks(metadata)
+    return sum(c.num_values for c in chunks if c.path_in_schema.split(".")[0] in used)
 
 
-def _check_alike(files: Sequence[File], schemas: Sequence[Any]) -> None:
+def _check_alike(files: Sequence[File], columns: Sequence[Any]) -> None:
     """Refuse shards whose columns or types differ."""
-    for file, schema in zip(files, schemas, strict=True):
-        if _columns(schema) != _columns(schemas[0]):
+    for file, others in zip(files, columns, strict=True):
+        if others != columns[0]:
             raise unlike(files[0].name, file.name)
 
 
-def _columns(schema: Any) -> tuple[tuple[str, str], ...]:
-    """Names and types, in the order of the names."""
-    return tuple(sorted(zip(schema.names, map(str, schema.types), strict=True)))
+def _columns(schema: Any, plan: io.Plan) -> tuple[tuple[str, str], ...]:
+    """Names and types of the columns that are read, in the order of the names."""
+    return tuple(sorted((name, str(schema.field(name).type)) for name in plan.used))
 
 
 def unlike(first: str, other: str) -> InputError:
@@ -199,10 +250,13 @@ def unlike(first: str, other: str) -> InputError:
     return refuse("paths", rule, f"got others in {other}", "Fix that shard.")
 
 
-def _check_scores(names: Sequence[str]) -> None:
-    if "confidence" in names:
+def _check_kind(plan: io.Plan) -> None:
+    if "confidence" in plan.becomes.values():
         rule, advice = "must hold logits or probs", "Measure confidences from one file."
         raise refuse("paths", rule, "got confidence columns", advice)
+    if plan.labels:
+        rule, advice = "must hold one label per sample", "Measure several from one file."
+        raise refuse("paths", rule, f"got {len(plan.labels):,} columns of labels", advice)
 
 
 def _common_header(
