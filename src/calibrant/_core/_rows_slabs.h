@@ -211,9 +211,8 @@ static int64_t top_narrow(const Scores *s, const int64_t *some, int64_t number,
     for (int64_t start = 0; start < number; start += BLOCK_ROWS) {
         int64_t count = number - start < BLOCK_ROWS ? number - start : BLOCK_ROWS;
         Scores block = gathered(s, some + start, count, s->room);
-        Columns c = columns_at(out, start);
-        c.label_log_prob = spare[0], c.label_prob = spare[1];
-        c.brier = spare[2], c.entropy = spare[3];
+        Columns c = {out->predicted + start, out->correct + start, out->odds + start,
+                     out->confidence + start, spare[0], spare[1], spare[2], spare[3]};
         int64_t bad = sweep_logits(&block, labels ? labels + start : NULL, &c, NULL);
         if (bad >= 0)
             return start + bad;
