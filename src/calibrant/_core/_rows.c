@@ -26,6 +26,7 @@
 #define vf NAME(vf)
 #define vd NAME(vd)
 #define vi NAME(vi)
+#define vu NAME(vu)
 #define vl NAME(vl)
 #define LOAD_F(p) (*(const NAME(any_vf) *)(p))
 #define LOAD_D(p) (*(const NAME(any_vd) *)(p))

@@ -136,7 +136,7 @@ typedef struct {
 
 /* First bins by class and lane, in 32 bits without a sign on their way to 64. */
 typedef struct {
-    vi recent[NARROW];
+    vu recent[NARROW];
     int64_t held, most;
 } NAME(FirstBins);
 
@@ -151,7 +151,7 @@ INLINE void NAME(flush_bins)(NAME(FirstBins) *f, int64_t classes, const Table *t
 {
     for (int64_t k = 0; k < classes; k++) {
         int32_t lanes[FW];
-        STORE_I(lanes, f->recent[k]);
+        STORE_I(lanes, (vi)f->recent[k]);
         for (int i = 0; i < FW; i++)
             t->units[k * t->bins] += (uint32_t)lanes[i];
     }
@@ -196,7 +196,7 @@ INLINE void NAME(count_few)(const NAME(Few) *f, int64_t classes, NAME(FirstBins)
         vf units = f->terms[k] * scale;
         vi above = (vi)(units > limit);
         unsigned mask = (unsigned)MASK_I(above);
-        bins->recent[k] += WHOLE_F((vf)((vi)units & ~above));
+        bins->recent[k] += (vu)WHOLE_F((vf)((vi)units & ~above));
         LIST_I((int32_t *)list + listed, NAME(lanes)() + (int32_t)(k * FW), mask);
         listed += __builtin_popcount(mask);
     }

@@ -14,6 +14,7 @@
 typedef float NAME(vf) __attribute__((vector_size(VB)));
 typedef double NAME(vd) __attribute__((vector_size(VB)));
 typedef int32_t NAME(vi) __attribute__((vector_size(VB)));
+typedef uint32_t NAME(vu) __attribute__((vector_size(VB))); /* for sums that may wrap around */
 typedef int64_t NAME(vl) __attribute__((vector_size(VB)));
 /* The same anywhere in memory. */
 typedef float NAME(any_vf) __attribute__((vector_size(VB), aligned(4), may_alias));
@@ -45,7 +46,7 @@ INLINE void NAME(expfs)(int count, const vf *x, vf *out)
     vf power[4];
     EACH_OF t[i] = FMA_F(x[i], splat_f(11.5415603f), splat_f(12582912.0f)); /* 1.5 * 2^23 */
     EACH_OF r[i] = t[i] - 12582912.0f;
-    EACH_OF power[i] = (vf)(EIGHTHS((vi)t[i]) + ((vi)t[i] << 20));
+    EACH_OF power[i] = (vf)((vu)EIGHTHS((vi)t[i]) + ((vu)t[i] << 20));
     EACH_OF r[i] = FMA_F(r[i], splat_f(-0.0866433978f), x[i]);
     EACH_OF p[i] = FMA_F(r[i], splat_f(0.166666672f), splat_f(0.500064671f));
     EACH_OF p[i] = FMA_F(r[i] * r[i], p[i], r[i]);
@@ -60,7 +61,7 @@ INLINE void NAME(expfs)(int count, const vf *x, vf *out)
     EACH_OF p[i] = FMA_F(r[i], p[i], splat_f(0.499999999984f));
     EACH_OF p[i] = FMA_F(r[i], p[i], splat_f(1.0f));
     EACH_OF p[i] = FMA_F(r[i], p[i], splat_f(1.0f));
-    EACH_OF out[i] = (vf)((vi)p[i] + ((vi)t[i] << 23));
+    EACH_OF out[i] = (vf)((vu)p[i] + ((vu)t[i] << 23));
 #endif
 }
 #undef EACH_OF
@@ -490,12 +491,12 @@ INLINE void NAME(count_first)(const float *const *kept, const float *scale, int6
                               int32_t *first)
 {
     for (int64_t k = 0; k < classes; k += FW) {
-        vi sum = LOAD_I(first + k);
+        vu sum = (vu)LOAD_I(first + k);
         for (int r = 0; r < 4; r++) {
             vf units = FMA_F(LOAD_F(kept[r] + k), splat_f(scale[r]), splat_f(0.5f));
-            sum += __builtin_convertvector(units, vi);
+            sum += (vu)__builtin_convertvector(units, vi);
         }
-        STORE_I(first + k, sum);
+        STORE_I(first + k, (vi)sum);
     }
 }
 
