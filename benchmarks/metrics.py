@@ -30,6 +30,7 @@ from calibrant.streaming import accumulate_parquet
 from common import BENCHMARKS, PEERS, best, fill, machine, table
 
 N, K = 50_000, 1_000
+PANEL_ROUNDS = 20  # short, and close to its target
 MANY = 20_000  # samples from which a few rounds are enough
 STREAM_ROWS, STREAM_CLASSES, STREAM_SHARDS = 10_000_000, 10, 10
 
@@ -55,7 +56,7 @@ def panel(z: np.ndarray, labels: np.ndarray) -> list[tuple[str, str, str]]:
             "classwise": lambda: metrics.classwise_ece(Predictions(logits=z, labels=labels)),
             "ece": lambda: metrics.ece(Predictions(logits=z, labels=labels)),
         },
-        rounds=20,
+        rounds=PANEL_ROUNDS,
     )
     tracemalloc.start()
     calibrant.measure(Predictions(logits=z, labels=labels), intervals=False)

@@ -27,7 +27,7 @@ from calibrant.train._inputs import Inputs
 from calibrant.train._processes import Processes
 from common import BENCHMARKS, fill, machine, table
 
-COUNT, BATCH, ROUNDS = 2560, 128, 2
+COUNT, BATCH, ROUNDS = 2560, 128, 4
 RECIPE = Recipe(
     epochs=1, batch_size=BATCH, schedule="constant", learning_rate=0.01, crop=4, flip=True
 )
