@@ -26,7 +26,7 @@ REASONS = (
         "Panel against the floor",
         "Profiled: the pass that checks the scores makes all columns and the classwise tables, and "
         "reads memory once. Measured by leaving parts out: a quarter of it are the tables, a "
-        "twentieth finding the predicted class; the rest is mostly the exponentials and three sums. "
+        "twentieth finding the predicted class; the rest is mostly exponentials and three sums. "
         "ECE alone does not need the tables; left for later, they would "
         "cost the panel all exponentials a second time. Sorting, binning and "
         "ranking the columns of the panel, some 6 ms, is the work of one thread.",
@@ -52,10 +52,10 @@ REASONS = (
         r"without the extension",
         "NumPy instead of the extension",
         "Profiled: half of the time are the exponentials and the three sums of each chunk, a pass "
-        "of NumPy each; an eighth is splitting off the first bins of the classes. The target is what "
-        "the package took before it had the extension, on a machine whose floor was slower. Where "
-        "the floor takes 13 ms, that code takes 43 to 47 ms, and today's without the extension the "
-        "same, both run in turn: 3.4 to 3.7 × floor.",
+        "of NumPy each; an eighth is splitting off the first bins of the classes. The target is "
+        "what the package took before it had the extension, on another machine. Where the floor "
+        "takes 13 ms, that code takes 43 to 48 ms, and today's without the extension the same, "
+        "both run in turn: 3.4 to 3.7 × floor.",
     ),
     (
         r"replicates of the panel",

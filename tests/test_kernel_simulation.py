@@ -124,7 +124,7 @@ def test_equal_width_bins_are_those_of_the_reference() -> None:
         assert found[0].max() == bins - 1
 
 
-def test_items_made_one_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_items_made_two_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
 
     def items() -> Iterator[int]:
@@ -138,7 +138,7 @@ def test_items_made_one_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
         made.clear()
         found: list[int] = []
         with pytest.raises(RuntimeError, match="the end"):
-            found.extend(arrays.one_ahead(items()))
+            found.extend(arrays.two_ahead(items()))
         assert found == made == [1, 2, 3, 4]
 
 

@@ -162,17 +162,20 @@ def in_order(
             yield rows, result.result()
 
 
-def one_ahead(items: Iterator[Result]) -> Iterator[Result]:
-    """Yield the same items; each is made by another thread while the one before it is used."""
+def two_ahead(items: Iterator[Result]) -> Iterator[Result]:
+    """Yield the same items; another thread makes the two that follow while each is used.
+
+    With two, neither waits for the other where some items take longer.
+    """
     if num_threads() == 1:
         yield from items
         return
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(1) as pool:
-        following = pool.submit(next, items, None)
-        while (item := following.result()) is not None:
-            following = pool.submit(next, items, None)
+        following = deque(pool.submit(next, items, None) for _ in range(2))
+        while (item := following.popleft().result()) is not None:
+            following.append(pool.submit(next, items, None))
             yield item
 
 

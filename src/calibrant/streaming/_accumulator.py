@@ -45,6 +45,8 @@ from calibrant.streaming._state import fill_counts, pack_counts, unpack_state
 MOST_SAMPLES = 1 << 53
 # Rounding error of float64 arithmetic, relative to the value or to 1 if that is larger.
 ROUNDING = 1e-9
+# A row of a slab counts as at least so many classes.
+SLAB_COST = 8
 STREAMS = {name: metric.stream for name, metric in METRICS.items() if metric.stream}
 
 
@@ -116,7 +118,7 @@ class Accumulator:
 
         # A thread works through slabs small enough that all their columns stay in the cache. What
         # the checks have already swept is not swept again.
-        size, cost = predictions.num_samples, max(self.num_classes, ROW_COST)
+        size, cost = predictions.num_samples, max(self.num_classes, SLAB_COST)
         step = size if predictions.swept else None
         for counts in over_chunks(work, size, cost, step=step, shared=True):
             self._counts.add(counts)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._core.arrays import one_ahead
+from calibrant._core.arrays import two_ahead
 from calibrant._core.belonging import check_group
 from calibrant._core.checks import InputError, refuse
 from calibrant.io import Layout
@@ -135,7 +135,7 @@ def measure_files(
     """
     refused: dict[int, str] = {}
     found: dict[str, Accumulator] = {}
-    for piece in one_ahead(_pieces(files, plan, refused)):
+    for piece in two_ahead(_pieces(files, plan, refused)):
         if piece.batch is None:
             reason = refused.get(piece.place, piece.bad)
             if reason is None:

@@ -23,7 +23,7 @@ from calibrant.predictions import Predictions
 
 # Values of a batch read from Parquet: large enough to keep the threads busy and that little of the
 # time goes into Python, small enough that the few batches in flight stay far below a gigabyte.
-BATCH_ELEMENTS = 4_000_000
+BATCH_ELEMENTS = 2_000_000
 LEAST_BATCH, MOST_ELEMENTS = 1024, 16_000_000  # the second wins
 BYTES_PER_VALUE = 24  # copies of a batch: as read, as one array, and while it is counted
 # Bytes read ahead in each column. Without this a whole row group would be held.
