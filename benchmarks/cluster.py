@@ -128,7 +128,7 @@ def merge_seconds(state: bytes) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=20_000_000)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=6)
     a = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         write(Path(name), a.rows)

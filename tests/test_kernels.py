@@ -815,3 +815,23 @@ def test_accumulators_say_what_made_them() -> None:
     one.merge(two)
     assert one.kernels == {"numpy", calibrant.kernels()}
     assert one.num_samples == 100
+
+
+@needs_extension
+@pytest.mark.parametrize("name", ["c", "numpy"])
+@pytest.mark.parametrize("classes", [3, 40])
+def test_the_first_bad_row_is_named_whichever_thread_finds_it(
+    name: str, classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrays, "PARALLEL_ELEMENTS", 1)
+    monkeypatch.setattr(arrays, "CHUNK_ELEMENTS", 20 * classes)
+    monkeypatch.setattr(arrays, "num_threads", lambda: 3)
+    rng = np.random.default_rng(0)
+    z, labels = draw(3000, classes, dtype="float32")
+    with kernel(name):
+        for _ in range(30):
+            bad = rng.choice(3000, 5, replace=False)
+            broken = z.copy()
+            broken[bad, rng.integers(0, classes, 5)] = np.nan
+            with pytest.raises(InputError, match=f"NaN; got nan in row {bad.min()}\\."):
+                Predictions(logits=broken, labels=labels)

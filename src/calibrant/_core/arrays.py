@@ -96,7 +96,7 @@ def over_chunks(
     Work that is ``light`` times faster per element than NumPy's needs as many times more elements
     before threads pay, and chunks up to as many times larger. ``step`` is the number of rows of a
     chunk, where it is not up to the cache. ``shared`` chunks go to whichever thread is free, where
-    it does not matter who has which.
+    it does not matter who has which: a core that was idle may take a millisecond to begin.
     """
     available = threads or num_threads()
     if step is None and light > 1:

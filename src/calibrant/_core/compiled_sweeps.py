@@ -72,8 +72,8 @@ def _first_bad(check: Callable[[slice], int], scores: Float) -> int | None:
                 return int(part.start) + bad
         return None
 
-    found = [row for row in over_chunks(work, *scores.shape, light=LIGHT) if row is not None]
-    return min(found) if found else None
+    parts = over_chunks(work, *scores.shape, light=LIGHT, shared=True)
+    return min((row for row in parts if row is not None), default=None)
 
 
 def sweep_logits(
@@ -117,7 +117,7 @@ def sweep_top(rows: Any, maps: MapRows, labels: Int | None) -> TopLabel:
             columns = predicted[at], correct[at], odds[at], confidence[at]
             rows.top(dense(maps.maps[image, :, part].T), some, given, *columns)
 
-    over_chunks(work, images * size, classes, light=LIGHT)
+    over_chunks(work, images * size, classes, light=LIGHT, shared=True)
     return TopLabel(predicted, correct, odds, confidence)
 
 
@@ -162,7 +162,7 @@ def _over_tables(
         return tables
 
     threads = 1 if num_classes * bins > SHARED_CELLS else None
-    made = over_chunks(work, num_rows, num_classes, threads=threads, light=LIGHT)
+    made = over_chunks(work, num_rows, num_classes, threads=threads, light=LIGHT, shared=True)
     total = made[0]
     for other in made[1:]:
         total.add(other)

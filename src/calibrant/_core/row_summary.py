@@ -161,7 +161,7 @@ def _sweep(
                 consumer(Block(rows, others, sweep.scale(rows), sweep.narrow))
         return consumer
 
-    made = over_chunks(work, num_rows, num_classes, threads=threads, step=step)
+    made = over_chunks(work, num_rows, num_classes, threads=threads, step=step, shared=True)
     consumers = [consumer for consumer in made if consumer]
     return sweep.finish(), consumers
 
@@ -195,8 +195,8 @@ def predict_and_check(logits: Float) -> tuple[Int | None, int | None]:
                 return int(rows.start + bad[0])
         return None
 
-    found = [row for row in over_chunks(work, num_rows, num_classes) if row is not None]
-    return predicted, min(found) if found else None
+    parts = over_chunks(work, num_rows, num_classes, shared=True)
+    return predicted, min((row for row in parts if row is not None), default=None)
 
 
 def row_totals(probs: Float) -> Float64:
