@@ -1,6 +1,6 @@
 """Measuring Parquet files with one worker and on a Ray cluster of two nodes on this machine.
 
-    python benchmarks/cluster.py [--rows 20000000] [--rounds 2]
+    python benchmarks/cluster.py [--rows 20000000] [--rounds 6]
 
 Two nodes of one core each, started with ``ray start`` on 127.0.0.1, against one process with one
 thread, both with their processes running. The state must be the same bit for bit. Fills the part of
