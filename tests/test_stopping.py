@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 
 import calibrant
+from calibrant._core import processes
 from calibrant.results import Store, read_all
 from calibrant.study import Local, Study, run_study, status
 from tests.processes import (
@@ -520,3 +523,23 @@ def test_status_of_a_folder_that_cannot_be_written(small_disk: Path, tmp_path: P
     said, error = done.communicate(timeout=PATIENCE)
     assert (done.returncode, error) == (0, "")
     assert said.startswith("0 done, 0 running, 0 failed, 3 missing")
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_worker_whose_driver_has_ended_says_nothing(
+    moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may find out by its pipe before the thread that watches the driver kills it."""
+    monkeypatch.setattr(processes.os, "setpgid", lambda *_: None)
+    monkeypatch.setattr(processes, "_die_with_driver", lambda: None)
+    ours, theirs = multiprocessing.Pipe()
+    with ThreadPoolExecutor(1) as pool:
+        if moment == "before":
+            ours.close()
+        served = pool.submit(processes._serve, theirs, lambda: None)
+        if moment == "after":
+            assert ours.recv() == processes.STARTED
+            for _ in range(3):
+                ours.send((int, ()))  # answers that nobody reads
+            ours.close()
+        assert served.result(PATIENCE) is None

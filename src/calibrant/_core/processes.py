@@ -137,17 +137,19 @@ def _serve(driver: Any, prepare: Callable[[], None]) -> None:
     os.setpgid(0, 0)
     threading.Thread(target=_die_with_driver, daemon=True).start()
     prepare()
-    driver.send(STARTED)
-    while True:
-        try:
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the driver has ended
+        driver.send(STARTED)
+        while True:
             function, arguments = driver.recv()
-        except EOFError:
-            return
-        try:
-            found = function(*arguments)
-        except Exception as error:
-            found = error
-        driver.send(found)
+            driver.send(_outcome(function, arguments))
+
+
+def _outcome(function: Callable[..., Answer], arguments: Sequence[Any]) -> Answer:
+    """What a call returns or raises."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        return error
 
 
 def _die_with_driver() -> None:
