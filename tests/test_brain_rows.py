@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant import InputError, Predictions, Scores, metrics
+from calibrant import InputError, MultiLabel, Predictions, Scores, metrics
 from calibrant.calibrators import TemperatureScaling
+from calibrant.streaming import Accumulator
 from tests.conftest import draw
 from tests.test_kernels import columns, kernel, needs_extension
 
@@ -92,5 +93,13 @@ def test_a_record_like_any_other() -> None:
     assert (
         TemperatureScaling().fit(p).temperature_ == TemperatureScaling().fit(expected).temperature_
     )
+    several = (labels[:, None] == np.arange(5)).astype(int)
+    for given in (t, t.float()):
+        assert (MultiLabel(logits=given, labels=several).scores == expected.logits).all()
+    total = Accumulator(5)
+    total.update(logits=t, labels=labels)
+    assert total.num_samples == 60
+    with pytest.raises(InputError, match="shape"):
+        Predictions.from_binary(logits=t, labels=labels)
     with pytest.raises(InputError, match="shape"):
         Predictions(logits=t[0], labels=labels[:1])

@@ -44,6 +44,9 @@ DOUBT = (
     "logits, say so: i_mean_it=True."
 )
 
+# Rows that are indexed like a matrix, and made one when all of it is asked for.
+LAZY_ROWS = (MapRows, BrainRows)
+
 WHICH_SCORES = "Pass logits=… (before the softmax) or probs=… (after it)."
 
 
@@ -128,7 +131,7 @@ class Scores(Frozen):
         classes: Sequence[str] | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> None:
-        kind, scores = one_of(logits, probs, WHICH_SCORES)
+        kind, scores = rows_of_one(logits, probs, WHICH_SCORES)
         self._fill(kind, scores, classes, meta)
 
     def _fill(
@@ -146,7 +149,7 @@ class Scores(Frozen):
         """
         check_matrix(scores, kind)
         names = None if classes is None else check_names("classes", classes, scores.shape[1])
-        lazy = isinstance(scores, MapRows | BrainRows)
+        lazy = isinstance(scores, LAZY_ROWS)
         given = {"lazy_rows": scores} if lazy else {"scores": read_only(scores)}
         self.__dict__.update(given, kind=kind, classes=names, meta=frozen_meta(meta))
         self._check_rest()
@@ -380,10 +383,16 @@ class Scores(Frozen):
 
 def one_of(logits: Any, probs: Any, advice: str) -> tuple[row_summary.ScoreKind, Float]:
     """The one kind of scores that was given, as floats."""
+    kind, scores = rows_of_one(logits, probs, advice)
+    return kind, scores.matrix() if isinstance(scores, LAZY_ROWS) else scores
+
+
+def rows_of_one(logits: Any, probs: Any, advice: str) -> tuple[row_summary.ScoreKind, Float]:
+    """The same, but logits that need not be copied as a whole are read a range at a time."""
     if (logits is None) == (probs is None):
         got = "got neither" if logits is None else "got both"
         raise refuse("logits/probs", "takes exactly one of the two", got, advice)
-    if isinstance(logits, MapRows | BrainRows):
+    if isinstance(logits, LAZY_ROWS):
         return "logits", cast("Float", logits)  # it is indexed like one
     if probs is None:
         brain = BrainRows.of(logits)

@@ -19,7 +19,7 @@ from calibrant._core.checks import FileNote, check_fraction, check_seed, refuse
 from calibrant._core.map_rows import MapRows
 from calibrant._core.maps import is_map, rows_of, without_ignored
 from calibrant._core.validation import check_labels, class_index, outside
-from calibrant._scores import WHICH_SCORES, Belongs, Scores, one_of
+from calibrant._scores import WHICH_SCORES, Belongs, Scores, one_of, rows_of_one
 
 __all__ = [
     "Confidences",
@@ -85,7 +85,7 @@ class Predictions(Belongs, Scores):
         weights: Any = None,
         ignore_index: int | None = None,
     ) -> None:
-        kind, scores = one_of(logits, probs, WHICH_SCORES)
+        kind, scores = rows_of_one(logits, probs, WHICH_SCORES)
         belongs = {"clusters": clusters, "groups": groups, "weights": weights}
         rows = {"scores": scores, "labels": labels, **belongs}
         if is_map(scores):

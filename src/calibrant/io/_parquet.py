@@ -66,15 +66,14 @@ def parquet_needs(metadata: Any, used: Sequence[str] | None = None) -> int:
 
     A run of equal values takes no room in a file, so the number of values counts, not their bytes.
     """
-    every = parquet_chunks(metadata)
-    chunks = [c for c in every if used is None or c.path_in_schema.split(".")[0] in used]
+    chunks = parquet_chunks(metadata, used)
     widths = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}
     values = sum(c.num_values * widths.get(c.physical_type, 8) for c in chunks)
     return int(2 * values + sum(max(c.total_uncompressed_size, 0) for c in chunks))
 
 
-def parquet_chunks(metadata: Any) -> list[Any]:
-    """What a Parquet file says about each column of each row group.
+def parquet_chunks(metadata: Any, used: Sequence[str] | None = None) -> list[Any]:
+    """What a Parquet file says about each column that is ``used``, of each row group.
 
     PyArrow ends the process, without an exception, if it is asked for a chunk whose statistics do
     not fit the schema. Before it reads it checks the same chunks and raises an exception, so it is
@@ -90,7 +89,9 @@ def parquet_chunks(metadata: Any) -> list[Any]:
         if not nothing.was_read:
             raise
     groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
-    return [group.column(k) for group in groups for k in range(group.num_columns)]
+    chunks = [group.column(k) for group in groups for k in range(group.num_columns)]
+    names = None if used is None else set(used)
+    return [c for c in chunks if names is None or c.path_in_schema.split(".")[0] in names]
 
 
 class _NoData(io.RawIOBase):

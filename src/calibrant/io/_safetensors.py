@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant._core.brain_rows import BrainRows
 from calibrant._core.checks import InputError
 from calibrant._core.extras import import_extra
 from calibrant._core.files import clear_errors
@@ -66,8 +67,8 @@ def _widened(path: Path, names: set[str]) -> dict[str, Any]:
         for name in names:
             start, stop = header[name]["data_offsets"]
             file.seek(8 + length + start)
-            bits = np.frombuffer(file.read(stop - start), dtype="<u2").astype(np.uint32)
-            found[name] = (bits << 16).view(np.float32).reshape(header[name]["shape"])
+            bits = np.frombuffer(file.read(stop - start), dtype="<u2")
+            found[name] = BrainRows(bits)[:].reshape(header[name]["shape"])
     return found
 
 

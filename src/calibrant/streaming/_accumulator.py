@@ -31,7 +31,7 @@ from calibrant._core.checks import (
 from calibrant._core.compiled import kernels
 from calibrant._core.maps import check_ignore_index, check_map_labels, is_map
 from calibrant._core.row_sweeps import ROW_COST
-from calibrant._scores import WHICH_SCORES, one_of
+from calibrant._scores import WHICH_SCORES, rows_of_one
 from calibrant.metrics import LOG_LOSS, METRICS
 from calibrant.metrics._binning import Binning, BinSums
 from calibrant.metrics._limits import Histogram
@@ -101,7 +101,7 @@ class Accumulator:
                     "got none",
                     "Pass labels=… of the batch.",
                 )
-            kind, scores = one_of(logits, probs, WHICH_SCORES)
+            kind, scores = rows_of_one(logits, probs, WHICH_SCORES)
             if is_map(scores) and self._add_maps(kind, scores, labels, ignore_index):
                 return
             given: dict[str, Any] = {kind: scores, "labels": labels}

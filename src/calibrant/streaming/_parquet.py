@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -226,10 +226,9 @@ def _clearly(batches: Iterator[Any], file: File) -> Iterator[Any]:
         yield batch
 
 
-def _num_values(metadata: Any, used: Collection[str]) -> int:
+def _num_values(metadata: Any, used: Sequence[str]) -> int:
     """Values in the columns that are read; a list column has as many as its lists hold."""
-    chunks = io.parquet_chunks(metadata)
-    return sum(c.num_values for c in chunks if c.path_in_schema.split(".")[0] in used)
+    return sum(chunk.num_values for chunk in io.parquet_chunks(metadata, used))
 
 
 def _check_alike(files: Sequence[File], columns: Sequence[Any]) -> None:
